@@ -1,0 +1,78 @@
+"""What the pieces call each other by: ids, queues, search attributes, and activity names with their types.
+
+Everything that two processes must spell alike is built here and nowhere else.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from temporalio.common import SearchAttributeKey
+
+LOGIC_VERSION: Final = 1
+"""Raised at continue-as-new only; one line a version below.
+
+1: the first.
+"""
+
+SCHEDULER_TASK_QUEUE: Final = "horarium-scheduler"
+"""Our own ordinary activities. Apart from the job queue, so that a worker without job code can serve it."""
+
+JOB_WORKFLOW: Final = "HorariumJob"
+RUN_WORKFLOW: Final = "HorariumRun"
+RECORDS_WORKFLOW: Final = "HorariumRecords"
+
+JOB_ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+
+PLAN_FIRES: Final = "plan_fires"
+"""Local activity: ``PlanRequest -> FirePlan``."""
+
+RECORD_EVENTS: Final = "record_events"
+"""``MirrorBatch -> None``, as a local activity on the way and as an ordinary one for what is late. Raises when the mirror did not take it."""
+
+OBSERVE_ATTEMPT: Final = "observe_attempt"
+"""Ordinary activity: ``ObserveRequest -> Observation``. What Temporal knows about an attempt that has not answered."""
+
+UPDATE_REGISTER: Final = "register"
+UPDATE_DELETE: Final = "delete"
+SIGNAL_RUN_ENDED: Final = "run_ended"
+
+SA_JOB: Final = SearchAttributeKey.for_keyword("HorariumJob")
+SA_TENANT: Final = SearchAttributeKey.for_keyword("HorariumTenant")
+SA_TARGET: Final = SearchAttributeKey.for_keyword("HorariumTarget")
+SA_STATE: Final = SearchAttributeKey.for_keyword("HorariumState")
+SA_NEXT_FIRE: Final = SearchAttributeKey.for_datetime("HorariumNextFire")
+SA_LAST_OUTCOME: Final = SearchAttributeKey.for_keyword("HorariumLastOutcome")
+SA_MISSED: Final = SearchAttributeKey.for_int("HorariumMissed")
+
+SEARCH_ATTRIBUTES: Final = (SA_JOB, SA_TENANT, SA_TARGET, SA_STATE, SA_NEXT_FIRE, SA_LAST_OUTCOME, SA_MISSED)
+
+LOCAL_ACTIVITY_TIMEOUT: Final = timedelta(milliseconds=500)
+"""A local activity holds its workflow task open, and with it every command of the task."""
+
+WORKFLOW_TASK_TIMEOUT: Final = timedelta(seconds=2)
+"""A task lost under cache starvation made a fire 8 s late with the server's default of 10 s."""
+
+
+def job_workflow_id(*, tenant: str, job_id: str) -> str:
+    """Name the workflow of a job. Neither part may contain a slash, so no two jobs share a name."""
+    return f"job/{tenant}/{job_id}"
+
+
+def run_workflow_id(*, tenant: str, run_id: str) -> str:
+    """Name the workflow of a detached run."""
+    return f"run/{tenant}/{run_id}"
+
+
+def records_workflow_id(*, tenant: str, job_id: str, version: int) -> str:
+    """Name the workflow that carries a backlog of records, by the version of the last of them."""
+    return f"records/{tenant}/{job_id}/{version}"
+
+
+def scheduled_run_id(*, job_id: str, nominal: datetime) -> str:
+    """Name a scheduled or catch-up run. One nominal time has one name, which is what makes a second run impossible."""
+    return f"{job_id}:{nominal.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+
+
+def requested_run_id(*, job_id: str, kind: str, request_id: str) -> str:
+    """Name a manual, backfill or redriven run by the request that asked for it."""
+    return f"{job_id}:{kind}-{request_id}"

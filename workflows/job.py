@@ -1,0 +1,365 @@
+"""A job as its owner defines it, and the state that its workflow carries.
+
+Owns the shapes and their defaults. Decisions about them are in ``policies`` and ``resilience``.
+"""
+
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import JsonValue
+
+from workflows.run import Attempt, Outcome, Run
+from workflows.schedule import Fire, FireRange, FireSurvey, Schedule
+from workflows.value import Value
+
+DEFAULT_TENANT = "default"
+"""The tenant of everything until there are others."""
+
+DEFAULT_TASK_QUEUE = "horarium"
+"""Workflows and, by default, job activities. One queue for both lets an activity start without another poll."""
+
+
+class CatchUpPolicy(StrEnum):
+    """What becomes of fires that were seen too late (``missed_window``)."""
+
+    SKIP = "SKIP"
+    """Nothing runs; the range is in the ledger as missed."""
+
+    RUN_ONCE = "RUN_ONCE"
+    """One run for the newest; the others are coalesced into it."""
+
+    RUN_ALL = "RUN_ALL"
+    """Each runs, oldest first, at most ``max_missed``, at ``catch_up_rate``."""
+
+    DEADLINE = "DEADLINE"
+    """A fire runs only if it can start within ``max_delay_seconds`` of its target."""
+
+
+class OverlapPolicy(StrEnum):
+    """What a fire does when a run of its job is not final."""
+
+    SKIP = "skip"
+    BUFFER_ONE = "buffer_one"
+    """One fire waits; while it does, further ones are skipped."""
+
+    BUFFER_ALL = "buffer_all"
+    """Fires wait in order, at most ``max_buffered``; further ones are dropped."""
+
+    CANCEL_OTHER = "cancel_other"
+    """Cancels the active runs and starts when they have ended. Of several waiting, the newest stays."""
+
+    TERMINATE_OTHER = "terminate_other"
+    """Gives the active runs up and starts at once."""
+
+    ALLOW = "allow"
+    """Runs beside the others, at most ``max_concurrent``; further ones are skipped."""
+
+
+class Backoff(StrEnum):
+    """How the wait before a retry grows."""
+
+    EXPONENTIAL = "exponential"
+    FIXED = "fixed"
+
+
+class Isolation(StrEnum):
+    """Where a run is carried out."""
+
+    AUTO = "auto"
+    """In the job's workflow, unless an attempt may take longer than ten minutes."""
+
+    WORKFLOW = "workflow"
+    """In a workflow of its own."""
+
+
+class RetryPolicy(Value):
+    """When and how often a failed attempt is followed by another."""
+
+    max_attempts: int = 4
+    """Attempts in all, the first included."""
+
+    backoff: Backoff = Backoff.EXPONENTIAL
+    base: timedelta = timedelta(seconds=1)
+    cap: timedelta = timedelta(seconds=900)
+
+
+class ActivityTarget(Value):
+    """Run a Temporal activity."""
+
+    kind: Literal["activity"] = "activity"
+    activity: str = ""
+    task_queue: str = DEFAULT_TASK_QUEUE
+
+
+class JobDefinition(Value):
+    """What the owner of a job asks for. Replaced as a whole; ``revision`` counts the replacements."""
+
+    name: str = ""
+    description: str = ""
+    owner: str = ""
+    labels: dict[str, str] = {}
+    schedule: Schedule = Schedule()
+    target: ActivityTarget = ActivityTarget()
+    payload: JsonValue = None
+    idempotency_key_template: str = "{{job_id}}:{{scheduled_at_unix}}"
+
+    missed_window: CatchUpPolicy = CatchUpPolicy.RUN_ONCE
+    max_missed: int = 100
+    catch_up_rate: int = 60
+    """Catch-up runs started a minute, at most."""
+
+    max_delay: timedelta | None = None
+    """Only under ``DEADLINE``: how long after its target a fire may still start."""
+
+    misfire_grace: timedelta | None = None
+    """How long after its target a fire is still live. ``None``: half the period, at least 60 s, at most 10 min."""
+
+    lookback: timedelta = timedelta(days=30)
+    """Fires older than this are missed, whatever the policy."""
+
+    overlap: OverlapPolicy = OverlapPolicy.SKIP
+    max_concurrent: int = 10
+    max_buffered: int = 100
+
+    timeout: timedelta = timedelta(seconds=300)
+    """For one attempt, from its start."""
+
+    heartbeat_timeout: timedelta | None = timedelta(seconds=30)
+    queue_timeout: timedelta = timedelta(days=1)
+    """How long an attempt may wait for a worker."""
+
+    retry: RetryPolicy = RetryPolicy()
+    isolation: Isolation = Isolation.AUTO
+
+
+class Lifecycle(StrEnum):
+    """Whether a job fires (``state`` in the API)."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    """Fires are recorded as paused. Entered by ``enabled: false`` or a pause, left by a resume."""
+
+    COMPLETED = "completed"
+    """No fire is left."""
+
+    DELETED = "deleted"
+    """Removed by its owner. Its history is kept."""
+
+
+class Tuning(Value):
+    """Bounds set by whoever runs the workers. They reach a job with its plan, so that replay does not notice a change."""
+
+    long_sleep_threshold: timedelta = timedelta(minutes=10)
+    """A gap at least this long is slept as a continue-as-new with a backoff, a shorter one on a timer."""
+
+    history_limit: int = 400
+    """Events after which a job continues as new when it can; detached runs take over when it cannot. Leaves room for
+    one more turn below 500."""
+
+    batch_size: int = 14
+    """Fires asked for at once, as many as Temporal's own scheduler caches."""
+
+    visible_after: timedelta = timedelta(seconds=2)
+    """A run that has not answered by then is shown as running or as waiting for a worker."""
+
+    outbox_limit: int = 100
+    """Unsent records that a job carries itself; more move to a workflow that retries for ever."""
+
+    search_attributes: bool = True
+    """Whether the namespace knows our search attributes; an unknown one would block the job."""
+
+
+class FirePlan(Value):
+    """The answer of the planner: what is due, what comes next, and the bounds in force."""
+
+    revision: int = 0
+    """Of the definition planned for."""
+
+    planned_at: datetime
+    missed: FireSurvey | None = None
+    """Fires already seen too late at ``planned_at``; ``None`` where there are none."""
+
+    too_old: tuple[FireRange, ...] = ()
+    """Fires older than ``lookback``."""
+
+    upcoming: tuple[Fire, ...] = ()
+    """The next wanted fires after the missed ones, in order."""
+
+    excluded: tuple[FireRange, ...] = ()
+    """Unwanted fires between and before the upcoming ones."""
+
+    exhausted: bool = False
+    """The schedule has nothing after ``upcoming``."""
+
+    grace: timedelta = timedelta(minutes=1)
+    """How long after its target a fire of this job is live."""
+
+    tuning: Tuning = Tuning()
+
+
+class PlanRequest(Value):
+    """What the planner is asked."""
+
+    job_id: str = ""
+    definition: JobDefinition = JobDefinition()
+    revision: int = 1
+    after: datetime
+    """The high-water mark: only later fires count."""
+
+    now: datetime
+
+
+class LedgerEntry(Value):
+    """The outcome of one nominal fire, or of several neighbours alike. Fires that have a run are told by the run."""
+
+    first: datetime
+    last: datetime
+    count: int = 1
+    outcome: Outcome
+    reason: str | None = None
+    run_id: str | None = None
+    """The run that blocked it, stands for it, or used it up."""
+
+    revision: int = 1
+
+
+class JobCounts(Value):
+    """How often what happened, since the registration. Kept here because the mirror can be lost."""
+
+    started: int = 0
+    """Scheduled and catch-up runs: what ``max_runs`` bounds."""
+
+    succeeded: int = 0
+    dead: int = 0
+    missed: int = 0
+    """Fires with the outcome missed or dropped."""
+
+    skipped: int = 0
+
+
+class JobRecord(Value):
+    """A job as the mirror shows it. A record with a lower ``version`` than the row's changes nothing."""
+
+    tenant: str = DEFAULT_TENANT
+    job_id: str = ""
+    version: int = 0
+    """Strictly increasing over all records of a job id, re-registration included (microseconds when it was registered)."""
+
+    revision: int = 1
+    lifecycle: Lifecycle = Lifecycle.ACTIVE
+    definition: JobDefinition = JobDefinition()
+    registered_at: datetime
+    updated_at: datetime
+    next_run_at: datetime | None = None
+    """Nominal time of the next fire; ``None`` when paused, completed or deleted."""
+
+    next_target_at: datetime | None = None
+    high_water: datetime
+    fence: int = 0
+    counts: JobCounts = JobCounts()
+    active_runs: int = 0
+    waiting_runs: int = 0
+    last_run_id: str | None = None
+    last_status: str | None = None
+    """Status of the last run that ended, or ``missed`` when a miss came after it."""
+
+    last_finished_at: datetime | None = None
+    last_success_at: datetime | None = None
+    last_error: str | None = None
+
+
+class RunRecord(Value):
+    """A run as the mirror shows it; guarded by ``version`` as jobs are."""
+
+    tenant: str = DEFAULT_TENANT
+    job_id: str = ""
+    version: int = 0
+    run: Run
+
+
+class AttemptRecord(Value):
+    """An attempt as the mirror shows it; guarded by ``version`` as jobs are."""
+
+    tenant: str = DEFAULT_TENANT
+    job_id: str = ""
+    version: int = 0
+    attempt: Attempt
+
+
+class LedgerRecord(Value):
+    """A ledger entry as the mirror keeps it; its key is tenant, job id and first nominal time."""
+
+    tenant: str = DEFAULT_TENANT
+    job_id: str = ""
+    version: int = 0
+    entry: LedgerEntry
+
+
+class MirrorBatch(Value):
+    """Records of one job, to be written together. Writing one twice, late or out of order changes nothing."""
+
+    job: JobRecord | None = None
+    runs: tuple[RunRecord, ...] = ()
+    attempts: tuple[AttemptRecord, ...] = ()
+    ledger: tuple[LedgerRecord, ...] = ()
+
+
+class Answer(Value):
+    """What a control update was answered, kept so that a repeated one changes nothing."""
+
+    key: str = ""
+    record: JobRecord
+
+
+class JobState(Value):
+    """Everything that a job's workflow knows, and all that crosses a continue-as-new."""
+
+    tenant: str = DEFAULT_TENANT
+    job_id: str = ""
+    definition: JobDefinition = JobDefinition()
+    revision: int = 1
+    lifecycle: Lifecycle = Lifecycle.ACTIVE
+    registered_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    version: int = 0
+    """Of the last record made."""
+
+    fence: int = 0
+    """Of the last attempt dispatched, in the job's whole life."""
+
+    high_water: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    """Last nominal time decided. Never falls."""
+
+    plan: FirePlan | None = None
+    """``None`` when the planner must be asked."""
+
+    active: tuple[Run, ...] = ()
+    """Runs that were dispatched and are not final, detached ones included."""
+
+    waiting: tuple[Run, ...] = ()
+    """Live fires that the overlap policy holds back, oldest first."""
+
+    catch_up: tuple[Run, ...] = ()
+    """Runs for missed fires, oldest first."""
+
+    next_catch_up_at: datetime | None = None
+    """No catch-up run starts sooner: ``catch_up_rate``."""
+
+    counts: JobCounts = JobCounts()
+    last: Run | None = None
+    """The run that ended last."""
+
+    last_success_at: datetime | None = None
+    last_missed_at: datetime | None = None
+    outbox: MirrorBatch = MirrorBatch()
+    """Records that the mirror has not confirmed."""
+
+    answers: tuple[Answer, ...] = ()
+    """The last hundred, oldest first."""
+
+
+class JobInput(Value):
+    """Input of ``JobWorkflow``."""
+
+    logic_version: int = 1
+    state: JobState = JobState()
