@@ -1,5 +1,21 @@
 """Horarium's SDK for job authors. Imports nothing of the scheduler, so it fits into any team's worker."""
 
+from horarium.attempt import checkpoint, current_run
+from horarium.attempt_report import AttemptReport, parse_attempt_report
+from horarium.error import PermanentError, RetryLater
+from horarium.job_activity import wrap_activity
 from horarium.job_run import JobRun, RunKind
+from horarium.plugin import HorariumPlugin
 
-__all__ = ["JobRun", "RunKind"]
+__all__ = [
+    "AttemptReport",
+    "HorariumPlugin",
+    "JobRun",
+    "PermanentError",
+    "RetryLater",
+    "RunKind",
+    "checkpoint",
+    "current_run",
+    "parse_attempt_report",
+    "wrap_activity",
+]

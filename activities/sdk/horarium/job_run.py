@@ -1,7 +1,7 @@
 """What a job's code is told about its run.
 
-This is the wire format between the scheduler and job code in any language: plain JSON, new fields have defaults, none is
-ever renamed or reused.
+This is the wire format between the scheduler and job code in any language: plain JSON, new fields have defaults, none
+is ever renamed or reused.
 """
 
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class JobRun(Generic[Payload]):
     """The same for every attempt and for a redrive. Give it to whatever you call."""
 
     fence: int
-    """Greater than that of every earlier attempt of this job. A store that has seen a greater one must refuse this one."""
+    """Greater than that of every earlier attempt of this job. A store that has seen a greater one refuses this one."""
 
     stands_for: int = 1
     """How many fires this run answers for: more than one when it catches up."""

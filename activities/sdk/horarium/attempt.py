@@ -1,0 +1,86 @@
+"""The attempt that the current code works on, and what job code may ask of it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import JsonValue
+
+from horarium.attempt_report import AttemptReport
+from horarium.job_run import JobRun
+from horarium.plain_json import CHECKPOINT_LIMIT, RESULT_LIMIT, to_plain_json
+
+
+class Attempt:
+    """One attempt on this worker. Mutable: it gathers what the next report will say."""
+
+    def __init__(self, *, run: JobRun[Any], worker: str, started_at: datetime) -> None:
+        self.run = run
+        self._worker = worker
+        self._started_at = started_at
+        self._checkpoint: JsonValue = run.checkpoint
+        self.on_checkpoint: Callable[[], None] = lambda: None
+        """Called after each checkpoint, from whatever thread saved it. Set by the heartbeats."""
+
+    def save(self, value: object) -> None:
+        """Replace the checkpoint."""
+        self._checkpoint = to_plain_json(value, name="the checkpoint", limit=CHECKPOINT_LIMIT)
+        self.on_checkpoint()
+
+    def report(self) -> AttemptReport:
+        """Say where the attempt stands."""
+        return AttemptReport(started_at=self._started_at, worker=self._worker, checkpoint=self._checkpoint)
+
+    def report_success(self, returned: object) -> AttemptReport:
+        """Say what it came to. Raises ``PermanentError`` where that is not JSON."""
+        result = to_plain_json(returned, name="the result", limit=RESULT_LIMIT)
+        return AttemptReport(started_at=self._started_at, worker=self._worker, result=result)
+
+
+_current_attempt: ContextVar[Attempt] = ContextVar("horarium_attempt")
+
+
+@contextmanager
+def entered(attempt: Attempt) -> Iterator[None]:
+    """Make an attempt the current one of this context."""
+    token = _current_attempt.set(attempt)
+    try:
+        yield
+    finally:
+        _current_attempt.reset(token)
+
+
+def current_run() -> JobRun[Any]:
+    """Get the run that this code works on.
+
+    Known in the activity's function and in all that it awaits or calls, ``asyncio.to_thread`` included; in a thread of
+    your own only if you hand it a copy of the context. Raises ``RuntimeError`` elsewhere, so also in an activity that
+    another workflow than Horarium's has started.
+    """
+    return _require_attempt("current_run()").run
+
+
+def checkpoint(value: object) -> None:
+    """Save how far the run has come: the next attempt finds it in ``current_run().checkpoint``.
+
+    Anything with a JSON form, at most 64 KiB; each call replaces the one before. A failure carries the last one. When a
+    worker dies, what it saved up to about a second before its death is found.
+    """
+    _require_attempt("checkpoint()").save(value)
+
+
+def _require_attempt(caller: str) -> Attempt:
+    attempt = _current_attempt.get(None)
+    if attempt is None:
+        raise RuntimeError(
+            f"{caller} was called outside a Horarium run: it works in an activity that a job runs, on a worker with "
+            "HorariumPlugin, and in threads that were given a copy of the context"
+        )
+    return attempt
+
+
+def utc_now() -> datetime:
+    """Read the worker's clock."""
+    return datetime.now(UTC)

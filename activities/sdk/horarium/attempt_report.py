@@ -1,0 +1,72 @@
+"""What a worker tells about one attempt: the envelope of a result, of a failure's details and of a heartbeat.
+
+This is wire format, as ``JobRun`` is: plain JSON, new members have defaults, none is ever renamed or reused. Pure, and
+free of Temporal, because the scheduler's workflows read it too. Workers in other languages may answer without an
+envelope; such an answer is the bare result.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from pydantic import JsonValue
+
+REPORT_MARK: Final = "horarium"
+"""The member that tells a report from any other JSON object."""
+
+REPORT_FORMAT: Final = "attempt/1"
+
+_FORMAT_FAMILY: Final = "attempt/"
+"""Later formats only add members, so a reader takes them all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptReport:
+    """What one attempt has come to, so far or in the end."""
+
+    started_at: datetime
+    """When the worker began it, by the worker's clock, in UTC."""
+
+    worker: str
+    """Identity of the Temporal worker that had it."""
+
+    result: JsonValue = None
+    """What the job's code returned; ``None`` in failures and heartbeats."""
+
+    checkpoint: JsonValue = None
+    """What the run has saved by now: the checkpoint given to the attempt until the attempt replaces it."""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Write the report as a JSON object."""
+        return {
+            REPORT_MARK: REPORT_FORMAT,
+            "started_at": self.started_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+            "worker": self.worker,
+            "result": self.result,
+            "checkpoint": self.checkpoint,
+        }
+
+
+def parse_attempt_report(value: JsonValue) -> AttemptReport | None:
+    """Read a report, or answer ``None`` for a value that is none: a bare result or a foreign heartbeat."""
+    if not isinstance(value, dict):
+        return None
+    form, started_at, worker = value.get(REPORT_MARK), value.get("started_at"), value.get("worker")
+    if not isinstance(form, str) or not form.startswith(_FORMAT_FAMILY):
+        return None
+    if not isinstance(started_at, str) or not isinstance(worker, str):
+        return None
+    started = _parse_instant(started_at)
+    if started is None:
+        return None
+    return AttemptReport(
+        started_at=started, worker=worker, result=value.get("result"), checkpoint=value.get("checkpoint")
+    )
+
+
+def _parse_instant(text: str) -> datetime | None:
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return instant.astimezone(UTC) if instant.tzinfo else None

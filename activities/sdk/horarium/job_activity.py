@@ -1,0 +1,131 @@
+"""Makes an activity function answer the scheduler.
+
+A wrapped activity keeps its name and its options. Called by a Horarium workflow it gets its run in the form that it
+asks for, is heartbeated, and answers with an ``AttemptReport``. Called by any other workflow it behaves as if it were
+not wrapped.
+"""
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import update_wrapper
+from typing import Any, Final, cast
+
+from pydantic import TypeAdapter, ValidationError
+from temporalio import activity
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+
+from horarium.attempt import Attempt, entered, utc_now
+from horarium.attempt_failure import cause_of, passes_through, to_application_error
+from horarium.error import PermanentError
+from horarium.heartbeat import heartbeating, heartbeating_from_thread
+from horarium.job_run import JobRun
+from horarium.payload_fit import PayloadFit
+
+JOB_WORKFLOW_TYPES: Final = frozenset({"HorariumJob", "HorariumRun"})
+"""The workflows whose one argument is a ``JobRun``."""
+
+ActivityFunction = Callable[..., Any]
+
+_MARK: Final = "__horarium_job_activity__"
+_DEFINITION: Final = "__temporal_activity_definition"
+"""Where ``activity.defn`` leaves what it knows. Temporal has no public way to read it back."""
+
+_JOB_RUN: TypeAdapter[JobRun[Any]] = TypeAdapter(JobRun[Any])
+
+
+def wrap_activity(function: ActivityFunction, *, worker: str) -> ActivityFunction:
+    """Wrap an ``@activity.defn`` function, method or callable object; ``worker`` is the identity to report.
+
+    Wrapping twice is wrapping once. Dynamic activities are left alone: they take raw arguments by definition. For
+    workers that cannot use ``HorariumPlugin``, which does this for every activity of a worker.
+    """
+    definition = activity._Definition.must_from_callable(function)
+    if definition.name is None or hasattr(function, _MARK):
+        return function
+    wrap = _wrap_async if definition.is_async else _wrap_sync
+    wrapper = wrap(function, definition.arg_types, worker)
+    update_wrapper(wrapper, function, updated=())
+    # As many raw arguments as the function has parameters: Temporal heeds the types only where the numbers agree, which
+    # for calls by other workflows is when the function's own types count, and where they do not, decodes without any.
+    raw = None if definition.arg_types is None else [RawValue] * len(definition.arg_types)
+    setattr(wrapper, _DEFINITION, dataclasses.replace(definition, fn=wrapper, arg_types=cast("list[type]", raw)))
+    setattr(wrapper, _MARK, True)
+    return wrapper
+
+
+def _wrap_async(function: ActivityFunction, hints: Sequence[Any] | None, worker: str) -> ActivityFunction:
+    fit = PayloadFit(function)
+
+    async def run_attempt(*arguments: Any) -> Any:
+        if not _is_called_by_job():
+            return await function(*_decode(arguments, hints))
+        attempt = _begin(arguments, worker)
+        with entered(attempt), _reporting_failures(attempt):
+            async with heartbeating(attempt):
+                returned = await function(*fit.arguments(attempt.run))
+            return attempt.report_success(returned).to_json()
+
+    return run_attempt
+
+
+def _wrap_sync(function: ActivityFunction, hints: Sequence[Any] | None, worker: str) -> ActivityFunction:
+    fit = PayloadFit(function)
+
+    def run_attempt(*arguments: Any) -> Any:
+        if not _is_called_by_job():
+            return function(*_decode(arguments, hints))
+        attempt = _begin(arguments, worker)
+        with entered(attempt), _reporting_failures(attempt):
+            with heartbeating_from_thread(attempt):
+                returned = function(*fit.arguments(attempt.run))
+            return attempt.report_success(returned).to_json()
+
+    return run_attempt
+
+
+def _is_called_by_job() -> bool:
+    return activity.info().workflow_type in JOB_WORKFLOW_TYPES
+
+
+def _begin(arguments: Sequence[Any], worker: str) -> Attempt:
+    started_at = utc_now()
+    try:
+        [argument] = arguments
+        run = _JOB_RUN.validate_json(_document(argument))
+    except (ValueError, ValidationError) as error:
+        message = f"the worker's horarium package cannot read this run: {error}"
+        raise ApplicationError(message, type=PermanentError.__name__, non_retryable=True) from error
+    return Attempt(run=run, worker=worker, started_at=started_at)
+
+
+def _document(argument: Any) -> str | bytes:
+    """Get the JSON text of an argument, raw or already decoded by whatever converter the worker has."""
+    if isinstance(argument, RawValue):
+        if argument.payload.metadata.get("encoding") == b"json/plain":
+            return argument.payload.data
+        argument = activity.payload_converter().from_payload(argument.payload)
+    return json.dumps(argument)
+
+
+def _decode(arguments: Sequence[Any], hints: Sequence[Any] | None) -> list[Any]:
+    """Decode the arguments of a call by another workflow as the bare function would have them decoded."""
+    if hints is None or len(hints) != len(arguments):
+        return list(arguments)
+    payloads = [argument.payload for argument in arguments]
+    try:
+        return activity.payload_converter().from_payloads(payloads, list(hints))
+    except Exception as error:
+        raise ApplicationError("Failed decoding arguments") from error
+
+
+@contextmanager
+def _reporting_failures(attempt: Attempt) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        if passes_through(error):
+            raise
+        raise to_application_error(error, attempt.report()) from cause_of(error)
