@@ -27,10 +27,22 @@ PLAN_FIRES: Final = "plan_fires"
 """Local activity: ``PlanRequest -> FirePlan``."""
 
 RECORD_EVENTS: Final = "record_events"
-"""``MirrorBatch -> None``, as a local activity on the way and as an ordinary one for what is late. Raises when the mirror did not take it."""
+"""``MirrorBatch -> None``: as a local activity on the way, as an ordinary one for what is late.
+
+Raises when the mirror did not take it.
+"""
+
+MIRROR_UNAVAILABLE: Final = "MirrorUnavailable"
+"""Error type of ``RECORD_EVENTS``: the records may not be written; sending them again later is right."""
+
+MIRROR_REFUSED: Final = "MirrorRefused"
+"""Error type of ``RECORD_EVENTS``: the database can never hold one of the records; the others are written."""
 
 OBSERVE_ATTEMPT: Final = "observe_attempt"
 """Ordinary activity: ``ObserveRequest -> Observation``. What Temporal knows about an attempt that has not answered."""
+
+RECORD_TIMEOUT: Final = timedelta(seconds=10)
+"""For records sent by an ordinary activity, which delays nothing."""
 
 UPDATE_REGISTER: Final = "register"
 UPDATE_DELETE: Final = "delete"

