@@ -1,10 +1,14 @@
-"""Arguments of the control updates.
+"""What workflows are told: arguments of the control updates, and the input of a detached run.
 
 Every command carries the idempotency key of the request behind it: the job keeps its last answers by key, so a repeated
 command changes nothing and is answered as before.
 """
 
-from workflows.job import JobState
+from datetime import timedelta
+
+from workflows.contracts import LOGIC_VERSION
+from workflows.job import DEFAULT_TENANT, JobDefinition, JobState
+from workflows.run import Run
 from workflows.value import Value
 
 
@@ -25,3 +29,22 @@ class DeleteCommand(Value):
     key: str = ""
     cancel_active: bool = False
     """Cancel the runs that are not final, rather than let them end."""
+
+
+class RunInput(Value):
+    """Input of ``RunWorkflow``: one run that its job has handed over, its first attempt numbered and fenced."""
+
+    logic_version: int = LOGIC_VERSION
+    tenant: str = DEFAULT_TENANT
+    job_id: str = ""
+    definition: JobDefinition = JobDefinition()
+    run: Run = Run(
+        scheduled_at=datetime(1970, 1, 1, tzinfo=UTC),
+        target_at=datetime(1970, 1, 1, tzinfo=UTC),
+        created_at=datetime(1970, 1, 1, tzinfo=UTC),
+    )
+    version: int = 0
+    """Of the last record made of the job; those of the run go on from here."""
+
+    visible_after: timedelta = timedelta(seconds=2)
+    """As in ``Tuning``."""

@@ -177,20 +177,29 @@ class FirePlan(Value):
     """Of the definition planned for."""
 
     planned_at: datetime
-    missed: FireSurvey | None = None
-    """Fires already seen too late at ``planned_at``; ``None`` where there are none."""
+    too_old: FireSurvey | None = None
+    """Fires older than ``lookback``. When given, nothing else is: the planner is asked again from where they end."""
 
-    too_old: tuple[FireRange, ...] = ()
-    """Fires older than ``lookback``."""
+    missed: FireSurvey | None = None
+    """Fires already seen too late at ``planned_at``."""
+
+    complete: bool = True
+    """False where ``missed`` goes on after its ``through``: the planner is asked again with it."""
 
     upcoming: tuple[Fire, ...] = ()
     """The next wanted fires after the missed ones, in order."""
 
     excluded: tuple[FireRange, ...] = ()
-    """Unwanted fires between and before the upcoming ones."""
+    """Unwanted fires before and between the upcoming ones."""
 
     exhausted: bool = False
     """The schedule has nothing after ``upcoming``."""
+
+    ask_again_at: datetime | None = None
+    """Set where ``upcoming`` is empty only because so many excluded fires come first."""
+
+    offset: timedelta = timedelta(0)
+    """The job's jitter: target minus nominal."""
 
     grace: timedelta = timedelta(minutes=1)
     """How long after its target a fire of this job is live."""
@@ -208,6 +217,8 @@ class PlanRequest(Value):
     """The high-water mark: only later fires count."""
 
     now: datetime
+    so_far: FireSurvey | None = None
+    """The missed fires of an answer that was not complete."""
 
 
 class LedgerEntry(Value):
@@ -267,6 +278,8 @@ class JobRecord(Value):
     last_finished_at: datetime | None = None
     last_success_at: datetime | None = None
     last_error: str | None = None
+    trouble: str | None = None
+    """What keeps the job from going on, such as a zone that its workers do not know; ``None`` when nothing does."""
 
 
 class RunRecord(Value):
@@ -310,6 +323,8 @@ class Answer(Value):
 
     key: str = ""
     record: JobRecord
+    refusal: str = ""
+    """Why nothing was done; empty when it was."""
 
 
 class JobState(Value):
@@ -321,6 +336,9 @@ class JobState(Value):
     revision: int = 1
     lifecycle: Lifecycle = Lifecycle.ACTIVE
     registered_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    updated_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    """When the definition or the lifecycle changed last."""
+
     version: int = 0
     """Of the last record made."""
 
@@ -342,6 +360,9 @@ class JobState(Value):
     catch_up: tuple[Run, ...] = ()
     """Runs for missed fires, oldest first."""
 
+    cancelling: tuple[str, ...] = ()
+    """Active runs that were asked to end, by id."""
+
     next_catch_up_at: datetime | None = None
     """No catch-up run starts sooner: ``catch_up_rate``."""
 
@@ -351,6 +372,9 @@ class JobState(Value):
 
     last_success_at: datetime | None = None
     last_missed_at: datetime | None = None
+    trouble: str | None = None
+    """As in ``JobRecord``."""
+
     outbox: MirrorBatch = MirrorBatch()
     """Records that the mirror has not confirmed."""
 
@@ -363,3 +387,5 @@ class JobInput(Value):
 
     logic_version: int = 1
     state: JobState = JobState()
+    sleep_until: datetime | None = None
+    """When the run was to begin; an update may have woken it earlier."""

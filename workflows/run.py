@@ -195,6 +195,9 @@ class Run(Value):
     """Of the last attempt dispatched."""
 
     idempotency_key: str = ""
+    superseded: bool = False
+    """Belongs to an earlier registration of the job id; it ends by itself and is in nobody's way."""
+
     detached: bool = False
     """Carried out by a workflow of its own, which then writes its rows."""
 

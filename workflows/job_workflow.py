@@ -1,0 +1,517 @@
+"""The workflow of a job: sleeps until its next fire, and carries out what each turn decides.
+
+Owns the order of things: what is dispatched before what is recorded, when the run continues as new, and on what it sleeps.
+Decides nothing about fires itself; that is ``turn``. Controlled by updates only.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError, FailureError, WorkflowAlreadyStartedError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from workflows.alarm import Alarm
+    from workflows.attempt import ONE_ATTEMPT, AttemptOrder, activity_id, perform_attempt
+    from workflows.command import DeleteCommand, RegisterCommand, RunInput
+    from workflows.contracts import (
+        JOB_WORKFLOW,
+        LOCAL_ACTIVITY_TIMEOUT,
+        LOGIC_VERSION,
+        OBSERVE_ATTEMPT,
+        PLAN_FIRES,
+        RECORD_EVENTS,
+        RECORD_TIMEOUT,
+        RECORDS_WORKFLOW,
+        RUN_WORKFLOW,
+        SCHEDULER_TASK_QUEUE,
+        SIGNAL_RUN_ENDED,
+        UPDATE_DELETE,
+        UPDATE_REGISTER,
+        records_workflow_id,
+        run_workflow_id,
+    )
+    from workflows.job import Answer, FirePlan, JobInput, JobRecord, JobState, Lifecycle, MirrorBatch, Tuning
+    from workflows.observation import Observation, ObserveRequest, needs_no_more_looks, next_look, seen_run
+    from workflows.outbox import highest_version, is_empty, job_record, record_count, sealed, without
+    from workflows.resilience import AttemptEnd
+    from workflows.run import Run
+    from workflows.turn import (
+        SAME_MOMENT,
+        Turn,
+        begin,
+        delete_job,
+        find_run,
+        is_drained,
+        needs_plan,
+        next_wake,
+        plan_request,
+        register_again,
+        settle_attempt,
+        settle_detached,
+        settle_not_started,
+        should_refill,
+        show_run,
+        take_turn,
+        with_active,
+        with_plan,
+    )
+    from workflows.visibility import job_memo, job_search_attributes
+
+T = TypeVar("T")
+
+ANSWERS_KEPT = 100
+"""Answers of control updates that a job remembers. The server does not tell a repeated update across continue-as-new."""
+
+PAUSE = timedelta(seconds=10)
+"""Pause before the planner or the mirror is asked again after a failure; as long as the mirror's writer fails at once."""
+
+
+@workflow.defn(name=JOB_WORKFLOW)
+class JobWorkflow:
+    """One registered job."""
+
+    @workflow.init
+    def __init__(self, given: JobInput) -> None:
+        if given.logic_version > LOGIC_VERSION:
+            raise RuntimeError(f"This worker knows logic version {LOGIC_VERSION}; the job is at {given.logic_version}.")
+        self._state: JobState = given.state
+        self._tuning = given.state.plan.tuning if given.state.plan else Tuning()
+        self._sleep_until = given.sleep_until
+        """When this run was to begin, if it was woken before; it sleeps the long way no less far than that."""
+
+        self._news = True
+        self._commands: list[DeleteCommand | RegisterCommand] = []
+        self._ended: list[AttemptEnd] = []
+        self._reports: list[Run] = []
+        self._refused: list[tuple[str, str]] = []
+        self._observations: list[Observation] = []
+        self._broken: list[BaseException] = []
+
+        self._attempts: dict[str, asyncio.Task[None]] = {}
+        """Inline attempts that are out, by run id. While there are any, the run cannot continue as new."""
+
+        self._chores: set[asyncio.Task[None]] = set()
+        """Ordinary activities and the like that are out; the same holds for them."""
+
+        self._looks: dict[str, datetime] = {}
+        """When to look at runs that have not answered, by run id."""
+
+        self._fire_alarm = Alarm(self._notice)
+        self._house_alarm = Alarm(self._notice)
+        self._plan_again_at: datetime | None = None
+        self._send_again_at: datetime | None = None
+        """Set while the mirror does not take records."""
+
+        self._sending = False
+        self._shown: JobRecord | None = None
+        """The job as the mirror has confirmed it in this run; its version left out."""
+
+        self._dispatched = False
+        """Something was dispatched in this workflow task."""
+
+    @workflow.run
+    async def run(self, given: JobInput) -> None:
+        """Work until the job has no fire left, or is deleted, and everything about it is in the mirror."""
+        self._begin()
+        while not self._is_over():
+            try:
+                await self._take_turn()
+            except asyncio.CancelledError:
+                self._delete_as_cancelled()
+        await workflow.wait_condition(workflow.all_handlers_finished)
+
+    async def _take_turn(self) -> None:
+        self._news = False
+        self._take_in()
+        if self._is_long() and not self._is_busy():
+            await self._continue_as_new(None)
+        await self._plan()
+        self._carry_out(take_turn(self._state, now=workflow.now(), detach=self._is_long()))
+        await self._keep_house()
+        self._set_alarms()
+        if not self._news and not self._is_over():
+            await self._sleep_long_if_idle()
+            await workflow.wait_condition(lambda: self._news)
+
+    @workflow.update(name=UPDATE_DELETE)
+    async def delete(self, command: DeleteCommand) -> JobRecord:
+        """Fire no more. Answers the job as it then stands."""
+        return await self._obey(command)
+
+    @workflow.update(name=UPDATE_REGISTER)
+    async def register(self, command: RegisterCommand) -> JobRecord:
+        """Begin a new registration, if the old one was deleted.
+
+        Raises:
+            ApplicationError: of type ``Conflict``, when the job is not deleted.
+        """
+        return await self._obey(command)
+
+    @workflow.signal(name=SIGNAL_RUN_ENDED)
+    def run_ended(self, run: Run) -> None:
+        """Take the report of a detached run."""
+        self._reports.append(run)
+        self._notice()
+
+    async def _obey(self, command: DeleteCommand | RegisterCommand) -> JobRecord:
+        if self._answer_to(command) is None:
+            self._commands.append(command)
+            self._notice()
+            await workflow.wait_condition(lambda: self._answer_to(command) is not None)
+        answer = self._answer_to(command)
+        assert answer is not None
+        if answer.refusal:
+            raise ApplicationError(answer.refusal, type="Conflict", non_retryable=True)
+        return answer.record
+
+    def _answer_to(self, command: DeleteCommand | RegisterCommand) -> Answer | None:
+        return next((each for each in self._state.answers if each.key == command.key), None)
+
+    def _notice(self) -> None:
+        self._news = True
+
+    def _begin(self) -> None:
+        now = workflow.now()
+        if workflow.info().continued_run_id is None:
+            self._state = begin(self._state, now=now)
+        if self._sleep_until is not None and self._sleep_until <= now:
+            self._sleep_until = None
+        for run in self._state.active:
+            if run.detached:
+                self._looks[run.run_id] = next_look(run, now=now)
+
+    def _take_in(self) -> None:
+        """Take in what has happened since the last turn, in the order in which it is to count."""
+        if self._broken:
+            raise self._broken[0]
+        now = workflow.now()
+        if self._ended or self._reports:
+            # Fires that came while these runs were active are decided while they still are.
+            self._carry_out(take_turn(self._state, now=now - SAME_MOMENT))
+        for end in _drain(self._ended):
+            self._attempts.pop(end.run_id, None)
+            self._looks.pop(end.run_id, None)
+            self._state = settle_attempt(self._state, end, now=now, draw=workflow.random().random())
+        for report in _drain(self._reports):
+            self._looks.pop(report.run_id, None)
+            self._state = settle_detached(self._state, report)
+        for run_id, reason in _drain(self._refused):
+            self._looks.pop(run_id, None)
+            self._state = settle_not_started(self._state, run_id, now=now, reason=reason)
+        for seen in _drain(self._observations):
+            self._take_in_observation(seen)
+        for command in _drain(self._commands):
+            self._carry_out_command(command)
+
+    def _take_in_observation(self, seen: Observation) -> None:
+        run = find_run(self._state, seen.run_id)
+        if run is None or run.next_attempt_at is not None:
+            self._looks.pop(seen.run_id, None)
+            return
+        if needs_no_more_looks(run, seen):
+            self._looks.pop(seen.run_id, None)
+        shown = seen_run(run, seen, task_queue=self._state.definition.target.task_queue, now=workflow.now())
+        if shown != run:
+            self._state = show_run(self._state, shown, now=workflow.now())
+
+    def _carry_out_command(self, command: DeleteCommand | RegisterCommand) -> None:
+        now = workflow.now()
+        refusal = ""
+        match command:
+            case DeleteCommand():
+                # What is due at this moment is decided under the definition that is about to go.
+                self._carry_out(take_turn(self._state, now=now))
+                self._carry_out(delete_job(self._state, now=now, cancel_active=command.cancel_active))
+            case RegisterCommand():
+                if self._state.lifecycle is Lifecycle.DELETED:
+                    self._state = register_again(self._state, command.state, now=now)
+                    self._plan_again_at = None
+                else:
+                    refusal = "A job of this id exists."
+        self._state = self._state.model_copy(update={"version": self._state.version + 1})
+        answer = Answer(key=command.key, record=job_record(self._state), refusal=refusal)
+        self._state = self._state.model_copy(update={"answers": (*self._state.answers, answer)[-ANSWERS_KEPT:]})
+
+    async def _plan(self) -> None:
+        while needs_plan(self._state, now=workflow.now()):
+            if self._plan_again_at is not None and workflow.now() < self._plan_again_at:
+                return
+            await self._ask_planner()
+
+    async def _ask_planner(self) -> None:
+        try:
+            plan = await workflow.execute_local_activity(
+                PLAN_FIRES,
+                plan_request(self._state, now=workflow.now()),
+                result_type=FirePlan,
+                start_to_close_timeout=LOCAL_ACTIVITY_TIMEOUT,
+                retry_policy=ONE_ATTEMPT,
+            )
+        except FailureError as error:
+            if is_cancelled_exception(error):
+                raise asyncio.CancelledError from error
+            cause = error.cause if error.cause is not None else error
+            self._state = self._state.model_copy(update={"trouble": f"cannot plan: {cause}"[:500]})
+            self._plan_again_at = workflow.now() + PAUSE
+            return
+        self._plan_again_at = None
+        self._tuning = plan.tuning
+        self._state = with_plan(self._state, plan)
+
+    def _carry_out(self, turn: Turn) -> None:
+        self._state = turn.state
+        for run_id in (*turn.give_up, *turn.cancel):
+            self._end_attempt(run_id)
+        for run in turn.start:
+            self._dispatch(run)
+
+    def _dispatch(self, run: Run) -> None:
+        self._dispatched = True
+        now = workflow.now()
+        run = run.model_copy(update={"workflow_run_id": "" if run.detached else workflow.info().run_id})
+        self._state = with_active(self._state, run)
+        self._looks[run.run_id] = now + self._tuning.visible_after
+        if run.detached:
+            self._start_chore(self._start_run_workflow(run))
+        else:
+            self._attempts[run.run_id] = self._start(self._attempt(run, now=now))
+
+    async def _attempt(self, run: Run, *, now: datetime) -> None:
+        state = self._state
+        order = AttemptOrder(tenant=state.tenant, job_id=state.job_id, definition=state.definition, run=run)
+        self._ended.append(await perform_attempt(order, now=now))
+        self._notice()
+
+    async def _start_run_workflow(self, run: Run) -> None:
+        state = self._state
+        try:
+            await workflow.start_child_workflow(
+                RUN_WORKFLOW,
+                RunInput(
+                    tenant=state.tenant,
+                    job_id=state.job_id,
+                    definition=state.definition,
+                    run=run,
+                    version=state.version,
+                    visible_after=self._tuning.visible_after,
+                ),
+                id=run_workflow_id(tenant=state.tenant, run_id=run.run_id),
+                parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+                static_summary=f"{state.definition.name[:100]}: run {run.run_id}",
+            )
+        except WorkflowAlreadyStartedError:
+            self._refused.append((run.run_id, "Temporal has a workflow of this run's id already"))
+        except FailureError as error:
+            self._refused.append((run.run_id, f"Temporal refused to start the run: {error}"))
+        self._notice()
+
+    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._end_task)
+        return task
+
+    def _start_chore(self, work: Coroutine[None, None, None]) -> None:
+        self._chores.add(self._start(work))
+
+    def _end_task(self, task: asyncio.Task[None]) -> None:
+        self._chores.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # A bug. Raised where it fails the workflow task, which is retried until the code is mended.
+            self._broken.append(error)
+        self._notice()
+
+    def _end_attempt(self, run_id: str) -> None:
+        task = self._attempts.get(run_id)
+        if task is not None:
+            task.cancel()
+        else:
+            self._start_chore(self._cancel_run_workflow(run_id))
+
+    async def _cancel_run_workflow(self, run_id: str) -> None:
+        handle = workflow.get_external_workflow_handle(run_workflow_id(tenant=self._state.tenant, run_id=run_id))
+        try:
+            await handle.cancel()
+        except FailureError:
+            # It has ended by itself; the look that follows will say so.
+            self._looks[run_id] = workflow.now()
+        self._notice()
+
+    async def _keep_house(self) -> None:
+        """Look at silent attempts, refill the plan and send records: whatever must not hold up a dispatch."""
+        self._look_at_silent_runs()
+        if self._dispatched:
+            # The commands of this task leave only when it completes. Records wait for the task of the result.
+            self._dispatched = False
+            return
+        if should_refill(self._state) and self._plan_again_at is None:
+            await self._ask_planner()
+        await self._send_records()
+
+    def _look_at_silent_runs(self) -> None:
+        now = workflow.now()
+        for run_id, at in list(self._looks.items()):
+            run = find_run(self._state, run_id)
+            if run is None or run.next_attempt_at is not None:
+                del self._looks[run_id]
+            elif at <= now:
+                self._looks[run_id] = next_look(run, now=now)
+                self._start_chore(self._observe(run))
+
+    async def _observe(self, run: Run) -> None:
+        request = ObserveRequest(
+            workflow_id=run.workflow_id,
+            activity_id="" if run.detached else activity_id(run),
+            task_queue=self._state.definition.target.task_queue,
+        )
+        try:
+            seen = await workflow.execute_activity(
+                OBSERVE_ATTEMPT,
+                request,
+                result_type=Observation,
+                task_queue=SCHEDULER_TASK_QUEUE,
+                schedule_to_close_timeout=RECORD_TIMEOUT,
+                retry_policy=ONE_ATTEMPT,
+            )
+        except FailureError:
+            return
+        self._observations.append(seen.model_copy(update={"run_id": run.run_id}))
+        self._notice()
+
+    async def _send_records(self) -> None:
+        if self._sending or not self._has_unsent():
+            return
+        if self._send_again_at is None:
+            await self._send_on_the_way()
+            return
+        if record_count(self._state.outbox) > self._tuning.outbox_limit:
+            await self._hand_over_backlog()
+        if workflow.now() >= self._send_again_at:
+            self._sending = True
+            self._start_chore(self._send_late())
+
+    def _has_unsent(self) -> bool:
+        return not is_empty(self._state.outbox) or self._shown != self._present()
+
+    def _present(self) -> JobRecord:
+        return job_record(self._state).model_copy(update={"version": 0})
+
+    async def _send_on_the_way(self) -> None:
+        self._state = sealed(self._state)
+        batch, shown = self._state.outbox, self._present()
+        try:
+            await workflow.execute_local_activity(
+                RECORD_EVENTS, batch, start_to_close_timeout=LOCAL_ACTIVITY_TIMEOUT, retry_policy=ONE_ATTEMPT
+            )
+        except FailureError as error:
+            if is_cancelled_exception(error):
+                raise asyncio.CancelledError from error
+            self._send_again_at = workflow.now() + PAUSE
+        else:
+            self._confirm(batch, shown)
+
+    async def _send_late(self) -> None:
+        self._state = sealed(self._state)
+        batch, shown = self._state.outbox, self._present()
+        try:
+            await workflow.execute_activity(
+                RECORD_EVENTS,
+                batch,
+                task_queue=SCHEDULER_TASK_QUEUE,
+                schedule_to_close_timeout=RECORD_TIMEOUT,
+                retry_policy=ONE_ATTEMPT,
+            )
+        except FailureError:
+            self._send_again_at = workflow.now() + PAUSE
+        else:
+            self._send_again_at = None
+            self._confirm(batch, shown)
+        self._sending = False
+
+    def _confirm(self, sent: MirrorBatch, shown: JobRecord) -> None:
+        self._shown = shown
+        self._state = self._state.model_copy(update={"outbox": without(self._state.outbox, sent)})
+
+    async def _hand_over_backlog(self) -> None:
+        """Give the records to a workflow that retries for ever, so that they do not grow the job's state."""
+        self._state = sealed(self._state)
+        backlog, shown = self._state.outbox, self._present()
+        await workflow.start_child_workflow(
+            RECORDS_WORKFLOW,
+            backlog,
+            id=records_workflow_id(
+                tenant=self._state.tenant, job_id=self._state.job_id, version=highest_version(backlog)
+            ),
+            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+        )
+        self._confirm(backlog, shown)
+
+    def _set_alarms(self) -> None:
+        now = workflow.now()
+        wake = next_wake(self._state, now=now)
+        if needs_plan(self._state, now=now):
+            wake = self._plan_again_at or now
+        if wake is not None and wake <= now:
+            self._notice()
+            wake = None
+        self._fire_alarm.set(wake)
+        house = [*self._looks.values()]
+        if self._send_again_at is not None and not self._sending:
+            house.append(self._send_again_at)
+        if self._plan_again_at is not None:
+            house.append(self._plan_again_at)
+        self._house_alarm.set(max(now, min(house)) if house else None)
+
+    def _is_over(self) -> bool:
+        state = self._state
+        if state.lifecycle not in (Lifecycle.COMPLETED, Lifecycle.DELETED) or not is_drained(state):
+            return False
+        return not (self._is_busy() or self._commands or self._has_unsent())
+
+    def _is_busy(self) -> bool:
+        return bool(self._attempts or self._chores or self._ended or self._reports or self._refused)
+
+    def _is_long(self) -> bool:
+        return (
+            workflow.info().get_current_history_length() >= self._tuning.history_limit
+            or workflow.info().is_continue_as_new_suggested()
+        )
+
+    async def _sleep_long_if_idle(self) -> None:
+        """Continue as new with a backoff, which Temporal holds for us without a history, where the gap is long enough."""
+        state = self._state
+        wake = next_wake(state, now=workflow.now())
+        if wake is None or state.lifecycle is not Lifecycle.ACTIVE:
+            return
+        if self._is_busy() or not is_drained(state) or not is_empty(state.outbox) or self._send_again_at is not None:
+            return
+        # A run that was woken early might be held to its old target by the server, so only a later one is given to it.
+        if self._sleep_until is not None and wake < self._sleep_until:
+            return
+        if wake - workflow.now() >= self._tuning.long_sleep_threshold:
+            await self._continue_as_new(wake)
+
+    async def _continue_as_new(self, wake: datetime | None) -> None:
+        """Go on as a new run, now or at ``wake``; come back if something happened while the handlers finished."""
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        if self._news or self._commands or self._is_busy():
+            return
+        searchable = job_search_attributes(self._state) if self._tuning.search_attributes else None
+        workflow.continue_as_new(
+            JobInput(logic_version=LOGIC_VERSION, state=self._state, sleep_until=wake),
+            backoff_start_interval=None if wake is None else wake - workflow.now(),
+            memo=job_memo(self._state),
+            search_attributes=searchable,
+        )
+
+    def _delete_as_cancelled(self) -> None:
+        """Somebody cancelled the workflow in Temporal: the job ends as deleted, and says so in the mirror."""
+        self._carry_out(delete_job(self._state, now=workflow.now(), cancel_active=True))
+
+
+def _drain(items: list[T]) -> list[T]:
+    taken = list(items)
+    items.clear()
+    return taken

@@ -1,0 +1,71 @@
+"""Attempts that have not answered: when to look at them, and what is to be said of them.
+
+Pure. The looking itself is the activity ``observe_attempt``.
+"""
+
+from datetime import datetime, timedelta
+
+from workflows.run import Run, RunStatus
+from workflows.value import Value
+
+LONGEST_PAUSE = timedelta(minutes=10)
+"""Between two looks at a detached run, whose workflow somebody may have terminated."""
+
+SHORTEST_PAUSE = timedelta(seconds=8)
+
+
+class ObserveRequest(Value):
+    """Which attempt is meant."""
+
+    workflow_id: str = ""
+    activity_id: str = ""
+    """Empty for a detached run, whose workflow as a whole is meant."""
+
+    task_queue: str = ""
+
+
+class Observation(Value):
+    """What was seen."""
+
+    run_id: str = ""
+    """Filled in by the workflow that asked."""
+
+    started_at: datetime | None = None
+    """When a worker took it; ``None`` while none has."""
+
+    worker: str | None = None
+    polled: bool = True
+    """Whether any worker polls the task queue."""
+
+    ended: bool = False
+    """The workflow of a detached run has closed, or never existed."""
+
+
+def next_look(run: Run, *, now: datetime) -> datetime:
+    """Say when to look again: after as long as it has taken so far, so that a day of waiting costs a dozen looks."""
+    waited = now - (run.dispatched_at or now)
+    pause = max(SHORTEST_PAUSE, waited)
+    return now + (min(pause, LONGEST_PAUSE) if run.detached else pause)
+
+
+def needs_no_more_looks(run: Run, seen: Observation) -> bool:
+    """Say whether what was seen lasts until the attempt ends; Temporal itself watches over an attempt that has begun."""
+    return seen.ended or (seen.started_at is not None and not run.detached)
+
+
+def seen_run(run: Run, seen: Observation, *, task_queue: str, now: datetime) -> Run:
+    """Say of a run what was seen of its attempt."""
+    if run.detached:
+        if not seen.ended:
+            return run
+        reason = "its workflow closed without a report"
+        return run.model_copy(update={"status": RunStatus.DEAD, "reason": reason, "finished_at": now})
+    if seen.ended:
+        return run
+    if seen.started_at is not None:
+        started_at = run.started_at or seen.started_at
+        return run.model_copy(
+            update={"status": RunStatus.RUNNING, "reason": None, "started_at": started_at, "worker": seen.worker}
+        )
+    waits = "waits for a worker of" if seen.polled else "no worker polls"
+    return run.model_copy(update={"status": RunStatus.PENDING, "reason": f"{waits} task queue {task_queue}"})

@@ -1,0 +1,116 @@
+"""Records on their way to the mirror.
+
+Pure. The outbox of a job holds what the mirror has not confirmed: of each run and attempt only the newest record, of the
+ledger every entry. The row of the job itself is made when the outbox is sent, from the state of that moment.
+"""
+
+from workflows.job import (
+    AttemptRecord,
+    JobRecord,
+    JobState,
+    LedgerEntry,
+    LedgerRecord,
+    Lifecycle,
+    MirrorBatch,
+    RunRecord,
+)
+from workflows.run import Attempt, Run
+from workflows.visibility import last_outcome, next_fire
+
+
+def with_run(state: JobState, run: Run) -> JobState:
+    """Add a run's present state."""
+    version = state.version + 1
+    record = RunRecord(tenant=state.tenant, job_id=state.job_id, version=version, run=run)
+    others = tuple(each for each in state.outbox.runs if each.run.run_id != run.run_id)
+    outbox = state.outbox.model_copy(update={"runs": (*others, record)})
+    return state.model_copy(update={"version": version, "outbox": outbox})
+
+
+def with_attempt(state: JobState, attempt: Attempt) -> JobState:
+    """Add an attempt's present state."""
+    version = state.version + 1
+    record = AttemptRecord(tenant=state.tenant, job_id=state.job_id, version=version, attempt=attempt)
+    key = (attempt.run_id, attempt.number)
+    others = tuple(each for each in state.outbox.attempts if (each.attempt.run_id, each.attempt.number) != key)
+    outbox = state.outbox.model_copy(update={"attempts": (*others, record)})
+    return state.model_copy(update={"version": version, "outbox": outbox})
+
+
+def with_ledger(state: JobState, entries: tuple[LedgerEntry, ...]) -> JobState:
+    """Add ledger entries."""
+    if not entries:
+        return state
+    version = state.version + 1
+    records = tuple(
+        LedgerRecord(tenant=state.tenant, job_id=state.job_id, version=version, entry=entry) for entry in entries
+    )
+    outbox = state.outbox.model_copy(update={"ledger": (*state.outbox.ledger, *records)})
+    return state.model_copy(update={"version": version, "outbox": outbox})
+
+
+def sealed(state: JobState) -> JobState:
+    """Put the job's own record on top of what is to be sent."""
+    state = state.model_copy(update={"version": state.version + 1})
+    return state.model_copy(update={"outbox": state.outbox.model_copy(update={"job": job_record(state)})})
+
+
+def without(outbox: MirrorBatch, sent: MirrorBatch) -> MirrorBatch:
+    """Take out what the mirror has confirmed. Records made since stay."""
+    through = max(_versions(sent), default=0)
+    return MirrorBatch(
+        job=None if outbox.job is None or outbox.job.version <= through else outbox.job,
+        runs=tuple(each for each in outbox.runs if each.version > through),
+        attempts=tuple(each for each in outbox.attempts if each.version > through),
+        ledger=tuple(each for each in outbox.ledger if each.version > through),
+    )
+
+
+def record_count(outbox: MirrorBatch) -> int:
+    """Count the records of an outbox."""
+    return len(_versions(outbox))
+
+
+def is_empty(outbox: MirrorBatch) -> bool:
+    """Say whether no run, attempt or ledger entry is unsent. The job's own row can be made again at any time."""
+    return not (outbox.runs or outbox.attempts or outbox.ledger)
+
+
+def highest_version(outbox: MirrorBatch) -> int:
+    """Name the version of the newest record; 0 for an empty outbox."""
+    return max(_versions(outbox), default=0)
+
+
+def _versions(batch: MirrorBatch) -> list[int]:
+    job = [batch.job.version] if batch.job is not None else []
+    others: tuple[RunRecord | AttemptRecord | LedgerRecord, ...] = (*batch.runs, *batch.attempts, *batch.ledger)
+    return [*job, *(each.version for each in others)]
+
+
+def job_record(state: JobState) -> JobRecord:
+    """Show a job as the mirror, and the answer to a control update, show it."""
+    fire = next_fire(state)
+    last = state.last
+    return JobRecord(
+        tenant=state.tenant,
+        job_id=state.job_id,
+        version=state.version,
+        revision=state.revision,
+        lifecycle=state.lifecycle,
+        definition=state.definition,
+        registered_at=state.registered_at,
+        updated_at=state.updated_at,
+        next_run_at=fire.nominal if fire and state.lifecycle is Lifecycle.ACTIVE else None,
+        next_target_at=fire.target if fire and state.lifecycle is Lifecycle.ACTIVE else None,
+        high_water=state.high_water,
+        fence=state.fence,
+        counts=state.counts,
+        active_runs=sum(not run.superseded for run in state.active),
+        waiting_runs=len(state.waiting) + len(state.catch_up),
+        last_run_id=last.run_id if last else None,
+        last_status=last_outcome(state),
+        last_finished_at=last.finished_at if last else None,
+        last_success_at=state.last_success_at,
+        last_error=f"{last.failure.type}: {last.failure.message}" if last and last.failure else None,
+        trouble=state.trouble,
+    )

@@ -1,0 +1,88 @@
+"""What a job has missed and what comes next, asked of the fire-time calculator.
+
+Pure. It runs as a local activity, never in workflow code: zone rules and croniter change between releases, and a replay
+must not notice. A month of missed minutes is a survey of ranges, not a list.
+"""
+
+from datetime import datetime, timedelta
+
+from workflows.fire_times import jitter_offset, next_fires, shortest_gap, survey_fires
+from workflows.job import FirePlan, PlanRequest, Tuning
+from workflows.policies import decide_grace, newest_needed
+from workflows.schedule import Exclusions, FireRange, FireSurvey
+
+JUST_BEFORE = timedelta(microseconds=1)
+
+
+def make_plan(request: PlanRequest, *, tuning: Tuning) -> FirePlan:
+    """Plan a job from its high-water mark.
+
+    Fires whose target is more than the grace before ``request.now`` are surveyed as missed, those older than the lookback
+    apart and first; then the next ones are listed. Work is bounded: where one call cannot survey all, the answer says so
+    and the caller asks again.
+
+    Raises:
+        InvalidSchedule: the schedule or its zone means nothing to this release.
+    """
+    schedule, job_id = request.definition.schedule, request.job_id
+    grace = decide_grace(request.definition, shortest_gap=shortest_gap(schedule, job_id=job_id))
+    offset = jitter_offset(schedule, job_id=job_id)
+    plan = FirePlan(
+        revision=request.revision, planned_at=request.now, grace=grace, offset=offset, tuning=tuning, complete=False
+    )
+    last_missed = request.now - grace - offset - JUST_BEFORE
+    last_too_old = min(last_missed, request.now - request.definition.lookback)
+
+    if request.so_far is None and request.after < last_too_old:
+        too_old = survey_fires(schedule, job_id=job_id, after=request.after, until=last_too_old, newest=0)
+        if too_old.ranges or too_old.through < last_too_old:
+            return plan.model_copy(update={"too_old": too_old})
+
+    missed = _survey_missed(request, after=max(request.after, last_too_old), until=last_missed)
+    if missed is not None and missed.through < last_missed:
+        return plan.model_copy(update={"missed": missed})
+    return _list_upcoming(
+        plan.model_copy(update={"missed": missed, "complete": True}), request, after=max(request.after, last_missed)
+    )
+
+
+def _survey_missed(request: PlanRequest, *, after: datetime, until: datetime) -> FireSurvey | None:
+    start = request.so_far.through if request.so_far is not None else after
+    if start >= until:
+        return request.so_far
+    needed = newest_needed(request.definition)
+    found = survey_fires(request.definition.schedule, job_id=request.job_id, after=start, until=until, newest=needed)
+    return found if request.so_far is None else _join(request.so_far, found, newest=needed)
+
+
+def _join(earlier: FireSurvey, later: FireSurvey, *, newest: int) -> FireSurvey:
+    ranges = list(earlier.ranges)
+    for each in later.ranges:
+        if ranges and ranges[-1].excluded_by == each.excluded_by:
+            ranges[-1] = ranges[-1].model_copy(update={"last": each.last, "count": ranges[-1].count + each.count})
+        else:
+            ranges.append(each)
+    fires = (*earlier.newest, *later.newest)[-newest:] if newest else ()
+    return FireSurvey(ranges=tuple(ranges), newest=fires, through=later.through)
+
+
+def _list_upcoming(plan: FirePlan, request: PlanRequest, *, after: datetime) -> FirePlan:
+    schedule, job_id = request.definition.schedule, request.job_id
+    fires = tuple(next_fires(schedule, job_id=job_id, after=after, count=plan.tuning.batch_size))
+    if schedule.exclude == Exclusions() or not fires:
+        return plan.model_copy(update={"upcoming": fires, "exhausted": len(fires) < plan.tuning.batch_size})
+
+    between = survey_fires(schedule, job_id=job_id, after=after, until=fires[-1].nominal, newest=0)
+    surveyed = tuple(fire for fire in fires if fire.nominal <= between.through)
+    return plan.model_copy(
+        update={
+            "upcoming": surveyed,
+            "excluded": _excluded(between.ranges),
+            "exhausted": surveyed == fires and len(fires) < plan.tuning.batch_size,
+            "ask_again_at": None if surveyed else between.through + plan.offset,
+        }
+    )
+
+
+def _excluded(ranges: tuple[FireRange, ...]) -> tuple[FireRange, ...]:
+    return tuple(each for each in ranges if each.excluded_by is not None)

@@ -1,0 +1,167 @@
+"""What follows an attempt that did not succeed: another one, parking, or the end of the run.
+
+Pure decisions. The retry budget, the breaker and the classification of HTTP answers belong here.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from pydantic import JsonValue
+
+from workflows.job import Backoff, RetryPolicy
+from workflows.run import Attempt, AttemptStatus, Failure, Outcome, Run, RunStatus
+
+ENGINE_FLOOR = timedelta(seconds=1)
+"""No server timer is shorter. Without adding it, all waits below a second would end together."""
+
+FIRST_PARKING = timedelta(seconds=5)
+LONGEST_PARKING = timedelta(minutes=1)
+"""A rolling deploy of the workers ends within minutes; its runs should not wait much longer than it did."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptEnd:
+    """How the attempt of a run ended, as its workflow saw it."""
+
+    run_id: str
+    status: AttemptStatus
+    started_at: datetime | None = None
+    worker: str | None = None
+    failure: Failure | None = None
+    result: JsonValue = None
+    checkpoint: JsonValue = None
+    unknown_activity: bool = False
+    """A worker took it and does not know the activity. No attempt of the job's code was made."""
+
+    not_started: bool = False
+    """No worker took it in time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settlement:
+    """A run after its attempt ended, and the attempt's own row (``None`` where no attempt was made)."""
+
+    run: Run
+    attempt: Attempt | None
+
+
+def decide_after_attempt(run: Run, end: AttemptEnd, *, retry: RetryPolicy, now: datetime, draw: float) -> Settlement:
+    """Say where a run stands after its attempt.
+
+    ``draw`` is uniform in [0, 1), from the workflow's own generator.
+    """
+    run = run.model_copy(
+        update={
+            "worker": end.worker or run.worker,
+            "started_at": run.started_at or end.started_at or (None if end.not_started else run.dispatched_at),
+            "checkpoint": end.checkpoint if end.checkpoint is not None else run.checkpoint,
+            "failure": end.failure,
+            "reason": None,
+        }
+    )
+    if end.unknown_activity:
+        return Settlement(run=_park(run, end, now=now, draw=draw), attempt=None)
+    attempt = _attempt_row(run, end, now=now)
+    match end.status:
+        case AttemptStatus.SUCCESS:
+            ended = _end(run, RunStatus.SUCCESS, now=now, result=end.result)
+        case AttemptStatus.CANCELLED:
+            ended = _end(run, RunStatus.CANCELLED, now=now)
+        case AttemptStatus.FAILED | AttemptStatus.TIMED_OUT | AttemptStatus.LOST:
+            if end.not_started:
+                ended = _end(run, RunStatus.DEAD, now=now, reason="not_started: no worker took it in time")
+            else:
+                ended = _retry_or_end(run, end, retry=retry, now=now, draw=draw)
+        case AttemptStatus.RUNNING:
+            raise ValueError("An attempt that is running has not ended.")
+        case _:
+            assert_never(end.status)
+    return Settlement(run=ended, attempt=attempt)
+
+
+def as_cancelled(end: AttemptEnd) -> AttemptEnd:
+    """Read the end of an attempt that was asked to stop: whatever it answered but success, it was cancelled."""
+    return AttemptEnd(
+        run_id=end.run_id,
+        status=AttemptStatus.CANCELLED,
+        started_at=end.started_at,
+        worker=end.worker,
+        failure=end.failure,
+        checkpoint=end.checkpoint,
+    )
+
+
+def retry_delay(retry: RetryPolicy, *, retries: int, draw: float) -> timedelta:
+    """Say how long to wait before another attempt, with full jitter.
+
+    ``retries`` counts the waits before this one, from 0. The answer is ``floor + draw * min(cap, base * 2**retries)``, for
+    any ``retries`` without overflow (AWS Architecture Blog, "Exponential Backoff And Jitter").
+    """
+    match retry.backoff:
+        case Backoff.FIXED:
+            return max(ENGINE_FLOOR, retry.base)
+        case Backoff.EXPONENTIAL:
+            # Beyond 2**40 any base of a millisecond is over any cap of a year.
+            widest = min(retry.cap, retry.base * 2 ** min(retries, 40)) if retry.base < retry.cap else retry.cap
+            return ENGINE_FLOOR + draw * widest
+        case _:
+            assert_never(retry.backoff)
+
+
+def _park(run: Run, end: AttemptEnd, *, now: datetime, draw: float) -> Run:
+    widest = min(LONGEST_PARKING, FIRST_PARKING * 2 ** min(run.parkings, 10))
+    return run.model_copy(
+        update={
+            "status": RunStatus.PARKED,
+            "reason": f"unknown_activity: {end.failure.message if end.failure else ''}",
+            "attempt": run.attempt - 1,
+            "parkings": run.parkings + 1,
+            "started_at": None if run.attempt <= 1 else run.started_at,
+            "next_attempt_at": now + widest / 2 + draw * widest / 2,
+        }
+    )
+
+
+def _retry_or_end(run: Run, end: AttemptEnd, *, retry: RetryPolicy, now: datetime, draw: float) -> Run:
+    failure = end.failure or Failure()
+    if not failure.retryable:
+        return _end(run, RunStatus.DEAD, now=now, reason="the error says never to retry")
+    if run.attempt >= run.max_attempts:
+        return _end(run, RunStatus.DEAD, now=now, reason="max_attempts is reached")
+    delay = retry_delay(retry, retries=run.attempt - 1, draw=draw)
+    at = now + max(delay, failure.retry_after or delay)
+    return run.model_copy(update={"status": RunStatus.RETRYING, "next_attempt_at": at, "parkings": 0})
+
+
+def _end(run: Run, status: RunStatus, *, now: datetime, reason: str | None = None, result: JsonValue = None) -> Run:
+    return run.model_copy(
+        update={
+            "status": status,
+            "reason": reason,
+            "finished_at": now,
+            "next_attempt_at": None,
+            "result": result,
+            "checkpoint": None if status is RunStatus.SUCCESS else run.checkpoint,
+        }
+    )
+
+
+def end_before_start(run: Run, outcome: Outcome, *, now: datetime, reason: str) -> Run:
+    """End a run of which no attempt was dispatched."""
+    return _end(run, RunStatus.CANCELLED, now=now, reason=reason).model_copy(update={"outcome": outcome})
+
+
+def _attempt_row(run: Run, end: AttemptEnd, *, now: datetime) -> Attempt:
+    return Attempt(
+        run_id=run.run_id,
+        scheduled_at=run.scheduled_at,
+        number=run.attempt,
+        status=end.status,
+        fence=run.fence,
+        dispatched_at=run.dispatched_at or now,
+        started_at=end.started_at,
+        finished_at=now,
+        worker=end.worker,
+        failure=end.failure,
+    )

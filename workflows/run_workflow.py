@@ -1,0 +1,153 @@
+"""The workflow of a detached run: one run whose attempts take too long for its job's own workflow.
+
+Owns the run from its first attempt to its end, writes its rows, and reports to the job by signal, because the job may have
+continued as new many times meanwhile.
+"""
+
+import asyncio
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import FailureError
+
+with workflow.unsafe.imports_passed_through():
+    from workflows.attempt import ONE_ATTEMPT, AttemptOrder, activity_id, perform_attempt
+    from workflows.command import RunInput
+    from workflows.contracts import (
+        LOGIC_VERSION,
+        OBSERVE_ATTEMPT,
+        RECORD_EVENTS,
+        RECORD_TIMEOUT,
+        RUN_WORKFLOW,
+        SCHEDULER_TASK_QUEUE,
+        SIGNAL_RUN_ENDED,
+        job_workflow_id,
+    )
+    from workflows.job import AttemptRecord, MirrorBatch, RunRecord
+    from workflows.observation import Observation, ObserveRequest, needs_no_more_looks, next_look, seen_run
+    from workflows.resilience import AttemptEnd, as_cancelled, decide_after_attempt
+    from workflows.run import FINAL_STATUSES, Attempt, AttemptStatus, Run
+    from workflows.turn import next_attempt
+
+HISTORY_LIMIT = 400
+"""Events; between two attempts a longer history continues as new."""
+
+UNTIL_RECORDED = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30))
+
+
+@workflow.defn(name=RUN_WORKFLOW)
+class RunWorkflow:
+    """One detached run."""
+
+    @workflow.init
+    def __init__(self, given: RunInput) -> None:
+        if given.logic_version > LOGIC_VERSION:
+            raise RuntimeError(f"This worker knows logic version {LOGIC_VERSION}; the run is at {given.logic_version}.")
+        self._given = given
+        self._run: Run = given.run.model_copy(update={"workflow_run_id": workflow.info().run_id})
+        self._version = given.version
+        self._last_attempt: Attempt | None = None
+
+    @workflow.run
+    async def run(self, given: RunInput) -> Run:
+        """Make attempts until the run is final, then report it."""
+        while self._run.status not in FINAL_STATUSES:
+            try:
+                await self._wait_for_attempt()
+                self._settle(await self._attempt())
+            except asyncio.CancelledError:
+                self._settle(AttemptEnd(run_id=self._run.run_id, status=AttemptStatus.CANCELLED))
+            if self._run.status not in FINAL_STATUSES:
+                await self._record()
+        await self._report()
+        await self._record()
+        return self._run
+
+    async def _wait_for_attempt(self) -> None:
+        at = self._run.next_attempt_at
+        if at is None:
+            return
+        if workflow.info().get_current_history_length() >= HISTORY_LIMIT:
+            workflow.continue_as_new(self._given.model_copy(update={"run": self._run, "version": self._version}))
+        await workflow.sleep(max(0.0, (at - workflow.now()).total_seconds()))
+        self._run = next_attempt(self._run, now=workflow.now(), last_fence=self._run.fence)
+
+    async def _attempt(self) -> AttemptEnd:
+        given = self._given
+        order = AttemptOrder(tenant=given.tenant, job_id=given.job_id, definition=given.definition, run=self._run)
+        watch = asyncio.create_task(self._watch())
+        end = await perform_attempt(order, now=workflow.now())
+        watch.cancel()
+        if workflow.cancellation_reason() is not None and end.status is not AttemptStatus.SUCCESS:
+            return as_cancelled(end)
+        return end
+
+    async def _watch(self) -> None:
+        """Show a run that does not answer, as running or as waiting for a worker, until that is settled."""
+        at = workflow.now() + self._given.visible_after
+        while True:
+            await workflow.sleep(max(0.0, (at - workflow.now()).total_seconds()))
+            seen = await self._observe()
+            if seen is not None:
+                queue = self._given.definition.target.task_queue
+                inline = self._run.model_copy(update={"detached": False})
+                shown = seen_run(inline, seen, task_queue=queue, now=workflow.now())
+                self._run = shown.model_copy(update={"detached": True})
+                await self._record()
+                if needs_no_more_looks(inline, seen):
+                    return
+            at = next_look(self._run, now=workflow.now())
+
+    async def _observe(self) -> Observation | None:
+        request = ObserveRequest(
+            workflow_id=workflow.info().workflow_id,
+            activity_id=activity_id(self._run),
+            task_queue=self._given.definition.target.task_queue,
+        )
+        try:
+            seen: Observation = await workflow.execute_activity(
+                OBSERVE_ATTEMPT,
+                request,
+                result_type=Observation,
+                task_queue=SCHEDULER_TASK_QUEUE,
+                schedule_to_close_timeout=RECORD_TIMEOUT,
+                retry_policy=ONE_ATTEMPT,
+            )
+        except FailureError:
+            return None
+        return seen
+
+    def _settle(self, end: AttemptEnd) -> None:
+        settlement = decide_after_attempt(
+            self._run, end, retry=self._given.definition.retry, now=workflow.now(), draw=workflow.random().random()
+        )
+        self._run, self._last_attempt = settlement.run, settlement.attempt
+
+    async def _report(self) -> None:
+        given = self._given
+        parent = workflow.get_external_workflow_handle(job_workflow_id(tenant=given.tenant, job_id=given.job_id))
+        try:
+            await parent.signal(SIGNAL_RUN_ENDED, self._run)
+        except FailureError:
+            # The job was deleted and its workflow has closed. The run's rows are written all the same.
+            workflow.logger.info("job_gone", extra={"run_id": self._run.run_id})
+
+    async def _record(self) -> None:
+        await workflow.execute_activity(
+            RECORD_EVENTS,
+            self._records(),
+            task_queue=SCHEDULER_TASK_QUEUE,
+            start_to_close_timeout=RECORD_TIMEOUT,
+            retry_policy=UNTIL_RECORDED,
+        )
+
+    def _records(self) -> MirrorBatch:
+        self._version += 1
+        given, version = self._given, self._version
+        row = RunRecord(tenant=given.tenant, job_id=given.job_id, version=version, run=self._run)
+        attempt = self._last_attempt
+        if attempt is None:
+            return MirrorBatch(runs=(row,))
+        made = AttemptRecord(tenant=given.tenant, job_id=given.job_id, version=version, attempt=attempt)
+        return MirrorBatch(runs=(row,), attempts=(made,))
