@@ -1,19 +1,22 @@
 """The one place where what went wrong in job code becomes what the scheduler is told."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Final
 
+from pydantic import JsonValue
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from horarium.attempt_report import AttemptReport
 from horarium.error import PermanentError, RetryLater
+from horarium.plain_json import to_plain_json
 
 MESSAGE_LIMIT: Final = 2_000
 """Characters. The scheduler keeps no more, and a message of megabytes would be refused by the server."""
 
 CHAIN_LIMIT: Final = 50_000
-"""Characters of all messages of a chain of causes; above it the chain is left out."""
+"""Characters of all messages of a chain of causes, and bytes of a detail; what is longer is left out."""
 
 WORKER_SHUTDOWN: Final = "WorkerShutdown"
 """Type of the failure of an attempt that its worker gave up when it had to stop. Temporal's own core says it so."""
@@ -30,43 +33,66 @@ def passes_through(error: BaseException) -> bool:
 
 
 def to_application_error(error: BaseException, report: AttemptReport) -> ApplicationError:
-    """Translate an exception of job code, ``SystemExit`` included, to be raised ``from`` what ``cause_of`` says."""
-    details = report.to_json()
-    if _is_cancellation(error) and _is_worker_shutdown():
-        message = "the worker had to stop before the attempt had ended"
-        return ApplicationError(message, details, type=WORKER_SHUTDOWN)
+    """Translate an exception of job code, ``SystemExit`` included. Raise it ``from`` what ``cause_of`` says.
+
+    It has the traceback of the original, and so stands for it: the original is not repeated as the cause.
+    """
+    return _translate(error, report.to_json()).with_traceback(error.__traceback__)
+
+
+def cause_of(error: BaseException) -> BaseException | None:
+    """Say what led to an exception, if that can be sent; an oversized or odd one would cost us the whole report."""
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    chain = list(_chain(cause))
+    length = sum(len(str(link)) for link in chain if _is_sendable(link))
+    return cause if length <= CHAIN_LIMIT and all(map(_is_sendable, chain)) else None
+
+
+def _translate(error: BaseException, details: dict[str, JsonValue]) -> ApplicationError:
+    if _is_cancellation(error):
+        return ApplicationError("the worker had to stop before the attempt had ended", details, type=WORKER_SHUTDOWN)
+    kind, message = type(error).__name__, _message_of(error)
     match error:
         case ApplicationError():
             return ApplicationError(
-                _message_of(error),
+                message,
                 details,
-                *error.details,
-                type=error.type or type(error).__name__,
+                *filter(_has_json, error.details),
+                type=error.type or kind,
                 non_retryable=error.non_retryable,
                 next_retry_delay=error.next_retry_delay,
                 category=error.category,
             )
         case RetryLater():
-            return ApplicationError(
-                _message_of(error), details, type=type(error).__name__, next_retry_delay=error.delay
-            )
+            return ApplicationError(message, details, type=kind, next_retry_delay=error.delay)
         case _:
-            return ApplicationError(
-                _message_of(error),
-                details,
-                type=type(error).__name__,
-                non_retryable=isinstance(error, PermanentError),
-            )
+            return ApplicationError(message, details, type=kind, non_retryable=isinstance(error, PermanentError))
 
 
-def cause_of(error: BaseException) -> BaseException | None:
-    """Say what the failure shows as its cause: the exception itself, for its stack trace, if its messages are short."""
-    length, link, seen = 0, error, set[int]()
-    while link is not None and id(link) not in seen:
-        seen.add(id(link))
-        length += len(_text_of(link))
-        link = link.__cause__ or link.__context__  # type: ignore[assignment]
-    return error if length <= CHAIN_LIMIT else None
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """List an exception and what led to it. Chains may be loops."""
+    seen = set[int]()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _is_sendable(error: BaseException) -> bool:
+    """Whether Temporal can write it into a failure."""
+    try:
+        str(error).encode()
+    except Exception:
+        return False
+    return not isinstance(error, ApplicationError) or all(map(_has_json, error.details))
+
+
+def _has_json(value: object) -> bool:
+    try:
+        to_plain_json(value, name="a detail", limit=CHAIN_LIMIT)
+    except PermanentError:
+        return False
+    return True
 
 
 def _is_cancellation(error: BaseException) -> bool:

@@ -1,0 +1,58 @@
+"""Temporal servers for tests: the real one, shared by a test session, and one that skips time, for each test of its own.
+
+Each pytest-xdist worker has its own. Tests do not share workflow ids or task queues; see ``unique``.
+"""
+
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.testing import WorkflowEnvironment
+
+from workers.devserver import DevServer, DevServerOptions, find_test_server_binary, free_port
+
+
+def unique(prefix: str) -> str:
+    """Make a name that no other test has."""
+    return f"{prefix}-{uuid.uuid4().hex[:12]}"
+
+
+def server_options(folder: Path, *, with_metrics: bool = False) -> DevServerOptions:
+    """Choose free ports for a server that keeps its file in a folder."""
+    metrics_port = free_port() if with_metrics else None
+    return DevServerOptions(data_dir=folder, port=free_port(), ui_port=None, metrics_port=metrics_port)
+
+
+async def connect_to(server: DevServer) -> Client:
+    """Connect as Horarium does."""
+    return await Client.connect(server.options.address, data_converter=pydantic_data_converter)
+
+
+@pytest.fixture(scope="session")
+def temporal_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevServer]:
+    """A real server for the session. Tests that break servers start their own, with ``server_options``."""
+    server = DevServer(server_options(tmp_path_factory.mktemp("temporal")))
+    try:
+        server.wait_until_ready(limit=timedelta(seconds=60))
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+async def temporal_client(temporal_server: DevServer) -> Client:
+    """A client of the shared server."""
+    return await connect_to(temporal_server)
+
+
+@pytest.fixture
+async def time_skipping() -> AsyncIterator[WorkflowEnvironment]:
+    """A server of its own whose clock jumps over sleeps."""
+    async with await WorkflowEnvironment.start_time_skipping(
+        test_server_existing_path=str(find_test_server_binary()), data_converter=pydantic_data_converter
+    ) as environment:
+        yield environment

