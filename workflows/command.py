@@ -38,11 +38,7 @@ class RunInput(Value):
     tenant: str = DEFAULT_TENANT
     job_id: str = ""
     definition: JobDefinition = JobDefinition()
-    run: Run = Run(
-        scheduled_at=datetime(1970, 1, 1, tzinfo=UTC),
-        target_at=datetime(1970, 1, 1, tzinfo=UTC),
-        created_at=datetime(1970, 1, 1, tzinfo=UTC),
-    )
+    run: Run
     version: int = 0
     """Of the last record made of the job; those of the run go on from here."""
 

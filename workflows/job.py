@@ -363,6 +363,9 @@ class JobState(Value):
     cancelling: tuple[str, ...] = ()
     """Active runs that were asked to end, by id."""
 
+    runs_overlap: bool = False
+    """Under ``allow``, one run has met another: from then on runs are detached, since inline ones would never drain."""
+
     next_catch_up_at: datetime | None = None
     """No catch-up run starts sooner: ``catch_up_rate``."""
 

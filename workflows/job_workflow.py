@@ -26,6 +26,9 @@ with workflow.unsafe.imports_passed_through():
         RECORD_TIMEOUT,
         RECORDS_WORKFLOW,
         RUN_WORKFLOW,
+        SA_LAST_OUTCOME,
+        SA_NEXT_FIRE,
+        SA_STATE,
         SCHEDULER_TASK_QUEUE,
         SIGNAL_RUN_ENDED,
         UPDATE_DELETE,
@@ -69,6 +72,10 @@ PAUSE = timedelta(seconds=10)
 """Pause before the planner or the mirror is asked again after a failure; as long as the mirror's writer fails at once."""
 
 
+UNPLANNED = Tuning(search_attributes=False)
+"""Until a plan says otherwise, nothing may be asked of the namespace that it might not know."""
+
+
 @workflow.defn(name=JOB_WORKFLOW)
 class JobWorkflow:
     """One registered job."""
@@ -78,7 +85,7 @@ class JobWorkflow:
         if given.logic_version > LOGIC_VERSION:
             raise RuntimeError(f"This worker knows logic version {LOGIC_VERSION}; the job is at {given.logic_version}.")
         self._state: JobState = given.state
-        self._tuning = given.state.plan.tuning if given.state.plan else Tuning()
+        self._tuning = given.state.plan.tuning if given.state.plan else UNPLANNED
         self._sleep_until = given.sleep_until
         """When this run was to begin, if it was woken before; it sleeps the long way no less far than that."""
 
@@ -348,7 +355,20 @@ class JobWorkflow:
             return
         if should_refill(self._state) and self._plan_again_at is None:
             await self._ask_planner()
+        self._show_in_list()
         await self._send_records()
+
+    def _show_in_list(self) -> None:
+        """Bring the Web UI's list up to date where it misleads: by how the last run ended, above all.
+
+        What is set at continue-as-new belongs to the next run; a run that closes must say how its own fire went.
+        """
+        if not self._tuning.search_attributes:
+            return
+        wanted, shown = job_search_attributes(self._state), workflow.info().typed_search_attributes
+        if shown.get(SA_NEXT_FIRE) is not None and all(shown.get(key) == wanted.get(key) for key in (SA_LAST_OUTCOME, SA_STATE)):
+            return
+        workflow.upsert_search_attributes([pair.key.value_set(pair.value) for pair in wanted])
 
     def _look_at_silent_runs(self) -> None:
         now = workflow.now()

@@ -7,6 +7,7 @@ or a ledger entry.
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import assert_never
 
 from workflows.contracts import job_workflow_id, run_workflow_id, scheduled_run_id
 from workflows.idempotency_key import render_idempotency_key
@@ -40,8 +41,8 @@ from workflows.schedule import Fire
 DETACH_AFTER = timedelta(minutes=10)
 """A longer attempt would keep its job from continuing as new for too long."""
 
-GLANCE_EVERY = timedelta(seconds=15)
-"""How long the ledger may lag behind fires that an active run blocks."""
+EVERY_FIRE_FOR = timedelta(seconds=8)
+"""So long after its dispatch, a run that blocks others lets the job wake up for each of their fires."""
 
 SAME_MOMENT = timedelta(milliseconds=200)
 """A fire due at most this long before a run's end is decided after it: the two cross on the way."""
@@ -152,16 +153,27 @@ def next_wake(state: JobState, *, now: datetime) -> datetime | None:
 
 def _lasting_blocker(state: JobState) -> Run | None:
     """Find the run that keeps every live fire from starting until it ends, where the policy has such a run."""
-    if state.definition.overlap not in (OverlapPolicy.SKIP, OverlapPolicy.BUFFER_ONE, OverlapPolicy.BUFFER_ALL):
-        return None
-    return next((run for run in state.active if is_blocking(run)), None)
+    blocking = [run for run in state.active if is_blocking(run)]
+    match state.definition.overlap:
+        case OverlapPolicy.SKIP | OverlapPolicy.BUFFER_ONE | OverlapPolicy.BUFFER_ALL:
+            return blocking[0] if blocking else None
+        case OverlapPolicy.ALLOW:
+            return blocking[0] if len(blocking) >= state.definition.max_concurrent else None
+        case OverlapPolicy.CANCEL_OTHER | OverlapPolicy.TERMINATE_OTHER:
+            return None
+        case _:
+            assert_never(state.definition.overlap)
 
 
 def _next_glance(blocker: Run, *, now: datetime) -> datetime:
     # A fire that cannot start needs no wake-up of its own: a job of every second behind a run of ten minutes would
-    # otherwise write thousands of events. They are decided together, at the latest when the blocker ends.
+    # otherwise write thousands of events. They are decided together: after as long as the run has taken so far, and
+    # at the latest when it ends.
     since = blocker.dispatched_at or now
-    return since + GLANCE_EVERY * ((now - since) // GLANCE_EVERY + 1)
+    pause = EVERY_FIRE_FOR
+    while since + pause <= now:
+        pause *= 2
+    return since + pause if pause > EVERY_FIRE_FOR else now
 
 
 def is_used_up(state: JobState) -> bool:
@@ -411,6 +423,8 @@ class _OpenTurn:
         self._make_room(decision)
         match decision.action:
             case OverlapAction.START:
+                if self.state.definition.overlap is OverlapPolicy.ALLOW and any(map(is_blocking, self.state.active)):
+                    self.state = self.state.model_copy(update={"runs_overlap": True})
                 self._dispatch(self._new_run(fire, kind=RunKind.SCHEDULED))
             case OverlapAction.WAIT:
                 run = self._new_run(fire, kind=RunKind.SCHEDULED, reason=f"waits for run {decision.blocked_by}")
@@ -463,7 +477,7 @@ class _OpenTurn:
     def _dispatch(self, run: Run) -> None:
         state = self.state
         if run.attempt == 0:
-            detached = self._detach or _wants_workflow(state.definition)
+            detached = self._detach or state.runs_overlap or _wants_workflow(state.definition)
             run = run.model_copy(
                 update={"detached": detached, "workflow_id": _workflow_of(state, run, detached=detached)}
             )
