@@ -1,0 +1,61 @@
+"""What a caller sends to describe a schedule, before anything of it is believed.
+
+Types are wide where people make mistakes, so that ``schedule_parser`` can refuse in words that help; what is no JSON of
+this shape at all is pydantic's to refuse. All local times without an offset are meant in ``timezone``.
+"""
+
+from datetime import date, datetime
+
+from pydantic import BaseModel, ConfigDict, StrictBool, StrictFloat, StrictInt, StrictStr
+
+
+class _Input(BaseModel):
+    """A frozen value from outside; unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ScheduleObject(_Input):
+    """A schedule spelled as an object. Exactly one of ``cron``, ``every``, ``at`` and ``rrule`` is given."""
+
+    cron: StrictStr | None = None
+    every: StrictStr | StrictInt | StrictFloat | StrictBool | None = None
+    """Elapsed time: seconds, ``15m``, ``1h30m`` or ISO 8601 such as ``PT6H``."""
+
+    anchor: StrictStr | datetime | None = None
+    """With ``every``: a point of the grid."""
+
+    at: StrictStr | datetime | None = None
+    rrule: StrictStr | None = None
+    """The RRULE value, or lines ``DTSTART...`` and ``RRULE:...``."""
+
+    dtstart: StrictStr | datetime | None = None
+    """With ``rrule``: its start, where the text has none."""
+
+
+class DstInput(_Input):
+    gap: StrictStr | None = None
+    fold: StrictStr | None = None
+
+
+class ExcludeInput(_Input):
+    dates: tuple[StrictStr | date, ...] = ()
+    cron: tuple[StrictStr, ...] = ()
+
+
+class ScheduleInput(_Input):
+    """The fields of a job or a preview that say when it fires."""
+
+    schedule: StrictStr | ScheduleObject
+    """A cron expression, an ISO 8601 time, ``@every 15m``, or an object."""
+
+    timezone: StrictStr | None = None
+    """``None``: the zone that the schedule itself names, else UTC."""
+
+    dst: DstInput | None = None
+    exclude: ExcludeInput | None = None
+    start_at: StrictStr | datetime | None = None
+    end_at: StrictStr | datetime | None = None
+    max_runs: StrictInt | None = None
+    jitter_window_seconds: StrictInt | StrictFloat | None = None
+    time_critical: StrictBool = False
