@@ -18,7 +18,7 @@ from pydantic import JsonValue
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, StatementError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -76,6 +76,12 @@ async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
         yield connection
 
 
+def cause_of(error: BaseException) -> str:
+    """Say what went wrong, for logs: what the driver said, without the statement and its values."""
+    cause = error.orig if isinstance(error, StatementError) and error.orig is not None else error
+    return f"{type(cause).__name__}: {cause}"[:500]
+
+
 def to_json(value: JsonValue) -> str:
     """Write JSON in ASCII, so that any string fits any database. Numbers that JSON does not know become strings."""
     try:
@@ -117,6 +123,7 @@ def _open_sqlite(url: URL, *, limits: Limits) -> AsyncEngine:
         pool_timeout=limits.connect.total_seconds(),
         connect_args={"timeout": limits.statement.total_seconds()},
         json_serializer=to_json,
+        hide_parameters=True,
     )
     event.listen(engine.sync_engine, "connect", _prepare_sqlite)
     event.listen(engine.sync_engine, "begin", _begin_sqlite)
@@ -172,6 +179,7 @@ def _open_postgresql(url: URL, *, limits: Limits) -> AsyncEngine:
             },
         },
         json_serializer=to_json,
+        hide_parameters=True,
     )
 
 

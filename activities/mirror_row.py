@@ -117,17 +117,5 @@ def ledger_entry_from(row: Mapping[str, SqlValue]) -> LedgerEntry:
     return LedgerEntry.model_validate(dict(row))
 
 
-def ledger_entry_of(run: Run) -> LedgerEntry:
-    """Tell a fire that has a run as the ledger does."""
-    return LedgerEntry(
-        first=run.scheduled_at,
-        last=run.scheduled_at,
-        outcome=run.outcome,
-        reason=run.reason,
-        run_id=run.run_id,
-        revision=run.revision,
-    )
-
-
 def _identity(row: Mapping[str, SqlValue]) -> Row:
     return {name: row[name] for name in ("tenant", "job_id", "version")}

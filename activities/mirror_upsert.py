@@ -17,7 +17,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.sql.dml import Insert
 
-from activities.database import POSTGRESQL, writing
+from activities.database import POSTGRESQL, cause_of, writing
 from activities.mirror_row import Row, attempt_row, job_row, ledger_row, newest, run_row
 from activities.partition import create_partitions, months_of
 from activities.tables import AttemptRow, JobRow, LedgerRow, RunRow, table_of
@@ -89,7 +89,7 @@ class MirrorUpsert:
             )
             return None
         self.records_refused += 1
-        logger.error("the mirror refused a record", extra={"record": _name(record), "error": _cause(error)})
+        logger.error("the mirror refused a record", extra={"record": _name(record), "error": cause_of(error)})
         return error
 
     async def _transact(self, batches: Sequence[MirrorBatch]) -> None:
@@ -131,12 +131,6 @@ def _is_unique_violation(error: Exception) -> bool:
 
 def _driver_error(error: DBAPIError) -> BaseException | None:
     return None if error.orig is None else error.orig.__cause__
-
-
-def _cause(error: Exception) -> str:
-    """Say what was wrong without the statement and its values, which may hold what nobody should read."""
-    cause = error.orig if isinstance(error, StatementError) else error
-    return str(cause)[:500]
 
 
 def _records_of(batch: MirrorBatch) -> Iterator[MirrorBatch]:

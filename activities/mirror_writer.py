@@ -16,7 +16,8 @@ from datetime import UTC, datetime, timedelta
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from activities.database import Limits, open_database
+from activities.database import Limits, cause_of, open_database
+from activities.deadline import Deadline
 from activities.mirror_upsert import MirrorUpsert
 from workflows.contracts import MIRROR_REFUSED, MIRROR_UNAVAILABLE, RECORD_EVENTS
 from workflows.error import HorariumError, Unavailable
@@ -76,7 +77,7 @@ class MirrorWriter:
         self._upsert = MirrorUpsert(self._engine)
         self._queue: deque[_Waiting] = deque()
         self._flushing: asyncio.Task[None] | None = None
-        self._abandoned: set[asyncio.Task[list[Exception | None]]] = set()
+        self._deadline = Deadline(self._options.budget)
         self._retry_at: float | None = None
 
         self.transactions = 0
@@ -131,9 +132,7 @@ class MirrorWriter:
         """Finish what is being written and let go of the database."""
         if self._flushing is not None:
             await self._flushing
-        for task in self._abandoned:
-            task.cancel()
-        await asyncio.gather(*self._abandoned, return_exceptions=True)
+        await self._deadline.close()
         await self._engine.dispose()
 
     def _admit(self) -> None:
@@ -170,26 +169,12 @@ class MirrorWriter:
         return group
 
     async def _flush(self, group: Sequence[_Waiting]) -> None:
-        writing = asyncio.create_task(self._upsert.write([waiting.batch for waiting in group]))
-        await asyncio.wait({writing}, timeout=self._options.budget.total_seconds())
-        if not writing.done():
-            self._abandon(writing)
-            self._fail(group, "no answer in time")
-        elif (error := writing.exception()) is not None:
-            self._fail(group, f"{type(error).__name__}: {error}")
+        try:
+            refusals = await self._deadline.run(self._upsert.write([waiting.batch for waiting in group]))
+        except Exception as error:  # whatever it is, those who wait must hear of it
+            self._fail(group, cause_of(error))
         else:
-            self._succeed(group, writing.result())
-
-    def _abandon(self, task: asyncio.Task[list[Exception | None]]) -> None:
-        """Cancel without waiting: closing a connection to a database that hangs takes seconds."""
-        self._abandoned.add(task)
-        task.add_done_callback(self._forget)
-        task.cancel()
-
-    def _forget(self, task: asyncio.Task[list[Exception | None]]) -> None:
-        self._abandoned.discard(task)
-        if not task.cancelled():
-            task.exception()  # looked at, or asyncio would complain
+            self._succeed(group, refusals)
 
     def _succeed(self, group: Sequence[_Waiting], refusals: Sequence[Exception | None]) -> None:
         self.transactions += 1

@@ -224,7 +224,7 @@ class LedgerRow(Mirror, table=True):
     __tablename__ = "ledger"
     __table_args__ = (
         # Finds the ranges that reach into a window from before it.
-        Index("ix_ledger_tenant_job_id_last", "tenant", "job_id", "last"),
+        Index("ix_ledger_tenant_job_id_last_first", "tenant", "job_id", "last", "first"),
         {"postgresql_partition_by": "RANGE (first)"},
     )
 

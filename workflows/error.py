@@ -35,5 +35,9 @@ class RevisionMismatch(HorariumError):
     """The caller changed a job on the strength of a revision that is no longer the current one."""
 
 
+class InvalidCursor(HorariumError):
+    """A cursor that was not given for this list, this filter and this tenant."""
+
+
 class Unavailable(HorariumError):
     """Temporal or the database cannot answer now. Nothing is known to be wrong with the request."""

@@ -173,7 +173,7 @@ def _create_ledger() -> None:
         sa.PrimaryKeyConstraint("tenant", "job_id", "first", name="pk_ledger"),
         postgresql_partition_by="RANGE (first)",
     )
-    op.create_index("ix_ledger_tenant_job_id_last", "ledger", ["tenant", "job_id", "last"])
+    op.create_index("ix_ledger_tenant_job_id_last_first", "ledger", ["tenant", "job_id", "last", "first"])
 
 
 def _create_idempotency_records() -> None:

@@ -1,0 +1,46 @@
+"""A limit for work on a database that may hang.
+
+Cancelling such work is not enough: closing a connection to a machine that no longer answers takes seconds by itself. So what runs
+out of time is cancelled and left to end alone, and its caller goes on at once.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+class Deadline:
+    """Runs work for a limited time each."""
+
+    def __init__(self, limit: timedelta) -> None:
+        self._limit = limit.total_seconds()
+        self._left_alone: set[asyncio.Task[Any]] = set()
+
+    async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Return what the work returns. Raises ``TimeoutError`` when the limit is over."""
+        task = asyncio.create_task(work)
+        try:
+            await asyncio.wait({task}, timeout=self._limit)
+        finally:
+            if not task.done():
+                self._leave_alone(task)
+        if not task.done():
+            raise TimeoutError
+        return task.result()
+
+    async def close(self) -> None:
+        """Wait for what was left alone."""
+        await asyncio.gather(*self._left_alone, return_exceptions=True)
+
+    def _leave_alone(self, task: asyncio.Task[Any]) -> None:
+        self._left_alone.add(task)
+        task.add_done_callback(self._forget)
+        task.cancel()
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._left_alone.discard(task)
+        if not task.cancelled():
+            task.exception()  # looked at, or asyncio would complain

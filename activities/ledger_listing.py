@@ -1,0 +1,118 @@
+"""One list of what became of each nominal time of a job, out of two tables.
+
+Fires that have a run are told by the run, all others by ranges in ``ledger``. Pure but for being SQL: builds statements, and puts
+together what they found.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import IntEnum
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Select, false, literal, select, true
+
+from activities.tables import LedgerRow, RunRow, table_of
+from workflows.job import LedgerEntry
+from workflows.run import RunKind
+
+RUNS: Final = table_of(RunRow)
+LEDGER: Final = table_of(LedgerRow)
+
+
+class Rank(IntEnum):
+    """Which comes first of two that begin at the same time."""
+
+    RUN = 0
+    RANGE = 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """An entry and where it stands in the list."""
+
+    rank: Rank
+    entry: LedgerEntry
+
+    @property
+    def order(self) -> tuple[datetime, Rank]:
+        """What the list is sorted by, and goes on from."""
+        return self.entry.first, self.rank
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerWindow:
+    """Which part of a job's ledger is wanted."""
+
+    tenant: str
+    job_id: str
+    start: datetime | None = None
+    """Inclusive."""
+
+    end: datetime | None = None
+    """Inclusive."""
+
+    after: tuple[datetime, Rank] | None = None
+    """``Place.order`` of the last one listed before; ``None`` to begin with."""
+
+
+def select_fires(window: LedgerWindow) -> Select[Any]:
+    """Tell the scheduled and catch-up runs of the window as ledger entries, oldest first."""
+    nominal = RUNS.c.scheduled_at
+    columns = (nominal.label("first"), nominal.label("last"), literal(1).label("count"))
+    query = select(*columns, RUNS.c.outcome, RUNS.c.reason, RUNS.c.run_id, RUNS.c.revision).where(
+        RUNS.c.tenant == window.tenant,
+        RUNS.c.job_id == window.job_id,
+        # Spelled out, not bound, so that it is seen to match the partial index.
+        RUNS.c.kind.in_([literal(kind.value, literal_execute=True) for kind in (RunKind.SCHEDULED, RunKind.CATCH_UP)]),
+        nominal >= window.start if window.start is not None else true(),
+        nominal <= window.end if window.end is not None else true(),
+        nominal > window.after[0] if window.after is not None else true(),
+    )
+    return query.order_by(nominal)
+
+
+def select_entries(window: LedgerWindow) -> Select[Any]:
+    """Select the ranges that begin in the window, oldest first."""
+    first = LEDGER.c.first
+    begins_in = first >= window.start if window.start is not None else true()
+    return _ranges(window).where(begins_in).order_by(first)
+
+
+def select_reaching_in(window: LedgerWindow) -> Select[Any]:
+    """Select the ranges that begin before the window and reach into it, oldest first."""
+    if window.start is None:
+        return _ranges(window).where(false())
+    reaches_in = (LEDGER.c.first < window.start, LEDGER.c.last >= window.start)
+    query = _ranges(window).where(*reaches_in).order_by(LEDGER.c.first)
+    # SQLite keeps no statistics unless told to, and would read the ledger from its beginning.
+    return query.with_hint(LEDGER, "INDEXED BY ix_ledger_tenant_job_id_last_first", "sqlite")
+
+
+def _ranges(window: LedgerWindow) -> Select[Any]:
+    first = LEDGER.c.first
+    return select(LEDGER).where(
+        LEDGER.c.tenant == window.tenant,
+        LEDGER.c.job_id == window.job_id,
+        first <= window.end if window.end is not None else true(),
+        _is_beyond(first, window.after),
+    )
+
+
+def _is_beyond(first: ColumnElement[datetime], after: tuple[datetime, Rank] | None) -> ColumnElement[bool]:
+    if after is None:
+        return true()
+    moment, rank = after
+    return first >= moment if rank is Rank.RUN else first > moment
+
+
+def merge_ledger(
+    fires: Iterable[LedgerEntry], ranges: Iterable[LedgerEntry], *, after: tuple[datetime, Rank] | None
+) -> list[Place]:
+    """Put runs and ranges in order of time. A single fire that is in both is told once, by its run."""
+    told = [Place(Rank.RUN, fire) for fire in fires]
+    with_run = {place.entry.first for place in told}
+    if after is not None and after[1] is Rank.RUN:
+        with_run.add(after[0])
+    others = [Place(Rank.RANGE, each) for each in ranges if each.count > 1 or each.first not in with_run]
+    return sorted([*told, *others], key=lambda place: place.order)

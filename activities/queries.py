@@ -1,0 +1,327 @@
+"""What people read of the mirror. The only reads of its tables; nothing here decides whether a job fires.
+
+Every read is bounded in time and in size, and raises ``Unavailable`` when the database does not answer. What a caller hands in is
+data, never SQL: any text is allowed, and text that no database can hold finds nothing.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import (
+    ColumnElement,
+    FromClause,
+    Row,
+    Select,
+    Table,
+    exists,
+    func,
+    literal,
+    select,
+    tuple_,
+    type_coerce,
+    union_all,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from activities.database import POSTGRESQL, reading
+from activities.deadline import Deadline
+from activities.ledger_listing import (
+    LedgerWindow,
+    Place,
+    Rank,
+    merge_ledger,
+    select_entries,
+    select_fires,
+    select_reaching_in,
+)
+from activities.mirror_row import SqlValue, attempt_from, job_from, ledger_entry_from, run_from, storable
+from activities.page import Page, Position, decode_cursor, fingerprint, make_page, moment_in, page_size
+from activities.tables import KEY, AttemptRow, JobRow, RunRow, UtcDateTime, table_of
+from workflows.error import InvalidCursor, Unavailable
+from workflows.job import JobRecord, LedgerEntry, Lifecycle, RunRecord
+from workflows.run import Attempt, RunStatus
+
+JOBS: Final = table_of(JobRow)
+RUNS: Final = table_of(RunRow)
+ATTEMPTS: Final = table_of(AttemptRow)
+
+FAILED: Final = frozenset({RunStatus.RETRYING, RunStatus.DEAD})
+"""What ``status=failed`` means."""
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFilter:
+    """Which jobs are listed. All conditions hold together."""
+
+    state: Lifecycle | None = None
+    """``None``: all but the deleted ones."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    name: str | None = None
+    """Exactly this name."""
+
+    q: str | None = None
+    """Found, as it stands and in any case, in the id, name, description, owner or target."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFilter:
+    """Which runs of a job are listed."""
+
+    statuses: frozenset[RunStatus] = frozenset()
+    """Empty: all."""
+
+    start: datetime | None = None
+    """Nominal time, inclusive."""
+
+    end: datetime | None = None
+    """Nominal time, inclusive."""
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run with those of its attempts that were asked for, first attempt first."""
+
+    record: RunRecord
+    attempts: tuple[Attempt, ...] = ()
+
+
+class Queries:
+    """Reads through one engine, for any number of callers at once."""
+
+    def __init__(self, engine: AsyncEngine, *, limit: timedelta = timedelta(seconds=5)) -> None:
+        self._engine = engine
+        self._deadline = Deadline(limit)
+
+    async def close(self) -> None:
+        """Wait for reads that ran out of time. The engine is the caller's."""
+        await self._deadline.close()
+
+    async def get_job(self, tenant: str, job_id: str) -> JobRecord | None:
+        """Find a job, a deleted one too."""
+        found = await self._rows(select(JOBS).where(*_is(JOBS, tenant=tenant, job_id=job_id)))
+        return job_from(_mapping(found[0])) if found else None
+
+    async def list_jobs(
+        self, tenant: str, chosen: JobFilter, *, cursor: str | None = None, limit: int = 50
+    ) -> Page[JobRecord]:
+        """List jobs by id. Raises ``InvalidCursor``."""
+        labels = tuple(sorted(chosen.labels.items()))
+        listing = fingerprint("jobs", tenant, chosen.state, labels, chosen.name, chosen.q)
+        at = decode_cursor(cursor, listing=listing, key_length=1) if cursor is not None else None
+        backwards = at is not None and at.backwards
+        query = select(JOBS).where(*_is(JOBS, tenant=tenant), *self._job_conditions(chosen))
+        if at is not None:
+            query = query.where(JOBS.c.job_id < at.key[0] if backwards else JOBS.c.job_id > at.key[0])
+        query = query.order_by(JOBS.c.job_id.desc() if backwards else JOBS.c.job_id)
+        size = page_size(limit)
+        found = [job_from(_mapping(row)) for row in await self._rows(query.limit(size + 1))]
+        return make_page(found, size=size, at=at, listing=listing, key_of=lambda job: (job.job_id,))
+
+    async def count_jobs(self, tenant: str) -> dict[Lifecycle, int]:
+        """Count jobs by state."""
+        query = select(JOBS.c.state, func.count().label("jobs")).where(*_is(JOBS, tenant=tenant)).group_by(JOBS.c.state)
+        found = {str(row.state): int(row.jobs) for row in await self._rows(query)}
+        return {state: found.get(state, 0) for state in Lifecycle}
+
+    async def get_run(self, tenant: str, run_id: str) -> RecordedRun | None:
+        """Find a run with its attempts."""
+        query = select(RUNS).where(*_is(RUNS, tenant=tenant, run_id=run_id)).order_by(RUNS.c.scheduled_at.desc())
+
+        async def read(connection: AsyncConnection) -> RecordedRun | None:
+            row = (await connection.execute(query.limit(1))).first()
+            if row is None:
+                return None
+            return (await _with_attempts(connection, [run_from(_mapping(row))]))[0]
+
+        return await self._read(read)
+
+    async def list_runs(
+        self,
+        tenant: str,
+        job_id: str,
+        chosen: RunFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        include_attempts: bool = False,
+    ) -> Page[RecordedRun]:
+        """List the runs of a job, newest first. Raises ``InvalidCursor``."""
+        listing = fingerprint("runs", tenant, job_id, sorted(chosen.statuses), chosen.start, chosen.end)
+        at = decode_cursor(cursor, listing=listing, key_length=2) if cursor is not None else None
+        size = page_size(limit)
+        conditions = [
+            *_is(RUNS, tenant=tenant, job_id=job_id),
+            *_between(RUNS.c.scheduled_at, chosen.start, chosen.end),
+        ]
+        backwards = at is not None and at.backwards
+        query = _select_runs([*conditions, *_beyond(at)], chosen.statuses, backwards=backwards, count=size + 1)
+
+        async def read(connection: AsyncConnection) -> list[RecordedRun]:
+            found = [run_from(_mapping(row)) for row in (await connection.execute(query)).all()]
+            return await _with_attempts(connection, found) if include_attempts else [RecordedRun(run) for run in found]
+
+        return make_page(await self._read(read), size=size, at=at, listing=listing, key_of=_run_key)
+
+    async def list_ledger(
+        self,
+        tenant: str,
+        job_id: str,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[LedgerEntry]:
+        """List what became of the nominal times of a job from ``start`` to ``end``, both inclusive, oldest first.
+
+        Runs and ranges are told alike; a range that reaches into the window is listed whole. Raises ``InvalidCursor``. Goes
+        forward only.
+        """
+        listing = fingerprint("ledger", tenant, job_id, start, end)
+        at = Position(decode_cursor(cursor, listing=listing, key_length=2).key) if cursor is not None else None
+        size = page_size(limit)
+        window = LedgerWindow(tenant=storable(tenant), job_id=storable(job_id), start=start, end=end, after=_place(at))
+
+        async def read(connection: AsyncConnection) -> list[Place]:
+            fires = await connection.execute(select_fires(window).limit(size + 1))
+            # One more: the entry of the fire that the cursor stands on may be left out.
+            entries = await connection.execute(select_entries(window).limit(size + 2))
+            reaching_in = await connection.execute(select_reaching_in(window).limit(size + 2))
+            return merge_ledger(
+                [ledger_entry_from(_mapping(row)) for row in fires],
+                [ledger_entry_from(_mapping(row)) for row in (*reaching_in, *entries)],
+                after=window.after,
+            )
+
+        page = make_page(await self._read(read), size=size, at=at, listing=listing, key_of=_place_key)
+        return Page(tuple(place.entry for place in page.items), next=page.next)
+
+    async def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
+        async def read(connection: AsyncConnection) -> Sequence[Row[Any]]:
+            found: Sequence[Row[Any]] = (await connection.execute(query)).all()
+            return found
+
+        return await self._read(read)
+
+    async def _read(self, read: Callable[[AsyncConnection], Awaitable[Answer]]) -> Answer:
+        try:
+            return await self._deadline.run(self._connect_and(read))
+        except (DBAPIError, PoolTimeoutError, OSError, TimeoutError) as error:
+            raise Unavailable("the database does not answer") from error
+
+    async def _connect_and(self, read: Callable[[AsyncConnection], Awaitable[Answer]]) -> Answer:
+        async with reading(self._engine) as connection:
+            return await read(connection)
+
+    def _job_conditions(self, chosen: JobFilter) -> list[ColumnElement[bool]]:
+        state = JOBS.c.state
+        conditions = [state != Lifecycle.DELETED if chosen.state is None else state == chosen.state]
+        if chosen.name is not None:
+            conditions.append(JOBS.c.name == storable(chosen.name))
+        if chosen.q:
+            conditions.append(JOBS.c.search_text.contains(storable(chosen.q).casefold(), autoescape=True))
+        return [
+            *conditions,
+            *(self._has_label(storable(name), storable(value)) for name, value in chosen.labels.items()),
+        ]
+
+    def _has_label(self, name: str, value: str) -> ColumnElement[bool]:
+        if self._engine.dialect.name == POSTGRESQL:
+            return type_coerce(JOBS.c.labels, JSONB).contains({name: value})
+        label = func.json_each(JOBS.c.labels).table_valued("key", "value")
+        return exists(select(literal(1)).select_from(label).where(label.c.key == name, label.c.value == value))
+
+
+def _mapping(row: Row[Any]) -> Mapping[str, SqlValue]:
+    found: Mapping[str, SqlValue] = row._asdict()
+    return found
+
+
+def _is(table: Table, **texts: str) -> list[ColumnElement[bool]]:
+    return [table.c[name] == storable(text) for name, text in texts.items()]
+
+
+def _between(
+    column: ColumnElement[datetime], start: datetime | None, end: datetime | None
+) -> list[ColumnElement[bool]]:
+    from_start = [column >= start] if start is not None else []
+    return [*from_start, column <= end] if end is not None else from_start
+
+
+def _select_runs(
+    conditions: Sequence[ColumnElement[bool]],
+    statuses: frozenset[RunStatus],
+    *,
+    backwards: bool,
+    count: int,
+) -> Select[Any]:
+    """Select the newest runs, or going backwards the oldest.
+
+    Each status is looked up by itself, in the order of the index, and then merged: a job may have millions of runs of each.
+    """
+    if len(statuses) <= 1:
+        query = select(RUNS).where(*conditions, *(RUNS.c.status == status for status in statuses))
+        return _in_order(query, RUNS, backwards=backwards).limit(count)
+    each = (_select_runs(conditions, frozenset({status}), backwards=backwards, count=count) for status in statuses)
+    merged = union_all(*(query.subquery().select() for query in each)).subquery()
+    return _in_order(merged.select(), merged, backwards=backwards).limit(count)
+
+
+def _in_order(query: Select[Any], source: FromClause, *, backwards: bool) -> Select[Any]:
+    keys = (source.c.scheduled_at, source.c.run_id)
+    return query.order_by(*(keys if backwards else (key.desc() for key in keys)))
+
+
+def _beyond(at: Position | None) -> list[ColumnElement[bool]]:
+    """Say what lies behind a position: older runs, or newer ones when going backwards."""
+    if at is None:
+        return []
+    moment, run_id = literal(moment_in(at.key[0]), UtcDateTime), literal(at.key[1], KEY)
+    here, there = tuple_(RUNS.c.scheduled_at, RUNS.c.run_id), tuple_(moment, run_id)
+    # The plain condition says nothing new, but lets PostgreSQL leave whole months out.
+    if at.backwards:
+        return [here > there, RUNS.c.scheduled_at >= moment]
+    return [here < there, RUNS.c.scheduled_at <= moment]
+
+
+async def _with_attempts(connection: AsyncConnection, runs: list[RunRecord]) -> list[RecordedRun]:
+    """Add their attempts to runs of one tenant."""
+    if not runs:
+        return []
+    times = [record.run.scheduled_at for record in runs]
+    query = select(ATTEMPTS).where(
+        ATTEMPTS.c.tenant == runs[0].tenant,
+        ATTEMPTS.c.run_id.in_([record.run.run_id for record in runs]),
+        ATTEMPTS.c.scheduled_at.between(min(times), max(times)),
+    )
+    found: dict[tuple[str, datetime], list[Attempt]] = {}
+    for row in await connection.execute(query.order_by(ATTEMPTS.c.number)):
+        attempt = attempt_from(_mapping(row))
+        found.setdefault((attempt.run_id, attempt.scheduled_at), []).append(attempt)
+    return [RecordedRun(record, tuple(found.get((record.run.run_id, record.run.scheduled_at), ()))) for record in runs]
+
+
+def _run_key(run: RecordedRun) -> tuple[str, ...]:
+    return run.record.run.scheduled_at.isoformat(), run.record.run.run_id
+
+
+def _place_key(place: Place) -> tuple[str, ...]:
+    moment, rank = place.order
+    return moment.isoformat(), rank.name
+
+
+def _place(at: Position | None) -> tuple[datetime, Rank] | None:
+    if at is None:
+        return None
+    moment, rank = at.key
+    if rank not in Rank.__members__:
+        raise InvalidCursor("the cursor was not given by this service")
+    return moment_in(moment), Rank[rank]
