@@ -9,6 +9,11 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from workflows.error import Unavailable
+
 Result = TypeVar("Result")
 
 
@@ -30,6 +35,13 @@ class Deadline:
         if not task.done():
             raise TimeoutError
         return task.result()
+
+    async def ask(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Return what the work returns. Raises ``Unavailable`` when the database does not answer, for whatever reason."""
+        try:
+            return await self.run(work)
+        except (DBAPIError, PoolTimeoutError, OSError, TimeoutError) as error:
+            raise Unavailable("the database does not answer") from error
 
     async def close(self) -> None:
         """Wait for what was left alone."""

@@ -8,16 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import ColumnElement, Select, false, literal, select, true
 
-from activities.tables import LedgerRow, RunRow, table_of
+from activities.tables import LEDGER, RUNS
 from workflows.job import LedgerEntry
 from workflows.run import RunKind
-
-RUNS: Final = table_of(RunRow)
-LEDGER: Final = table_of(LedgerRow)
 
 
 class Rank(IntEnum):

@@ -20,15 +20,10 @@ from sqlalchemy.sql.dml import Insert
 from activities.database import POSTGRESQL, cause_of, writing
 from activities.mirror_row import Row, attempt_row, job_row, ledger_row, newest, run_row
 from activities.partition import create_partitions, months_of
-from activities.tables import AttemptRow, JobRow, LedgerRow, RunRow, table_of
+from activities.tables import ATTEMPTS, JOBS, LEDGER, RUNS
 from workflows.job import MirrorBatch
 
 logger = logging.getLogger(__name__)
-
-JOBS: Final = table_of(JobRow)
-RUNS: Final = table_of(RunRow)
-ATTEMPTS: Final = table_of(AttemptRow)
-LEDGER: Final = table_of(LedgerRow)
 
 DEFINED_COLUMNS: Final = frozenset({"definition", "name", "owner", "labels", "target", "task_queue", "search_text"})
 """Columns of ``jobs`` that only a new definition changes."""

@@ -24,8 +24,6 @@ from sqlalchemy import (
     union_all,
 )
 from sqlalchemy.dialects.postgresql import JSONB
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from activities.database import POSTGRESQL, reading
@@ -41,14 +39,10 @@ from activities.ledger_listing import (
 )
 from activities.mirror_row import SqlValue, attempt_from, job_from, ledger_entry_from, run_from, storable
 from activities.page import Page, Position, decode_cursor, fingerprint, make_page, moment_in, page_size
-from activities.tables import KEY, AttemptRow, JobRow, RunRow, UtcDateTime, table_of
-from workflows.error import InvalidCursor, Unavailable
+from activities.tables import ATTEMPTS, JOBS, KEY, RUNS, UtcDateTime
+from workflows.error import InvalidCursor
 from workflows.job import JobRecord, LedgerEntry, Lifecycle, RunRecord
 from workflows.run import Attempt, RunStatus
-
-JOBS: Final = table_of(JobRow)
-RUNS: Final = table_of(RunRow)
-ATTEMPTS: Final = table_of(AttemptRow)
 
 FAILED: Final = frozenset({RunStatus.RETRYING, RunStatus.DEAD})
 """What ``status=failed`` means."""
@@ -212,14 +206,11 @@ class Queries:
         return await self._read(read)
 
     async def _read(self, read: Callable[[AsyncConnection], Awaitable[Answer]]) -> Answer:
-        try:
-            return await self._deadline.run(self._connect_and(read))
-        except (DBAPIError, PoolTimeoutError, OSError, TimeoutError) as error:
-            raise Unavailable("the database does not answer") from error
+        async def connect_and_read() -> Answer:
+            async with reading(self._engine) as connection:
+                return await read(connection)
 
-    async def _connect_and(self, read: Callable[[AsyncConnection], Awaitable[Answer]]) -> Answer:
-        async with reading(self._engine) as connection:
-            return await read(connection)
+        return await self._deadline.ask(connect_and_read())
 
     def _job_conditions(self, chosen: JobFilter) -> list[ColumnElement[bool]]:
         state = JOBS.c.state

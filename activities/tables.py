@@ -272,9 +272,15 @@ class IdempotencyRow(Mirror, table=True):
     response_body: bytes | None = Field(default=None, sa_type=LargeBinary)
 
 
-def table_of(row: type[Mirror]) -> Table:
-    """Give the table behind a row class, for statements that handle many rows at once."""
+def _table(row: type[Mirror]) -> Table:
     return row.metadata.tables[str(row.__tablename__)]
 
 
 METADATA = Mirror.metadata
+
+# For statements, which handle many rows at once and need no objects.
+JOBS = _table(JobRow)
+RUNS = _table(RunRow)
+ATTEMPTS = _table(AttemptRow)
+LEDGER = _table(LedgerRow)
+IDEMPOTENCY_RECORDS = _table(IdempotencyRow)

