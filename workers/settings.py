@@ -1,0 +1,204 @@
+"""What the environment says: every setting of every process, with its unit, default and bounds.
+
+Where Temporal is, and how to be let in, is said in Temporal's own way (``TEMPORAL_ADDRESS``, ``TEMPORAL_NAMESPACE``,
+``TEMPORAL_API_KEY``, ``TEMPORAL_TLS_...``, or a profile in Temporal's configuration file); two settings here override it.
+Durations are seconds (``90``) or ISO 8601 (``PT90S``). A setting that is wrong stops the process with one line that names it.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from difflib import get_close_matches
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from workflows.job import DEFAULT_TASK_QUEUE, Tuning
+
+PREFIX: Final = "HORARIUM_"
+
+_SECRET: Final = frozenset({"database_url"})
+"""Settings whose values are not repeated in messages."""
+
+EXIT_CODE: Final = 2
+"""Of a process that was started with a wrong setting or a wrong option."""
+
+
+class InvalidSettings(Exception):
+    """One or more settings are wrong. The text has one line for each, which names it and says what is right."""
+
+
+class Role(StrEnum):
+    """What a worker process does."""
+
+    SCHEDULER = "scheduler"
+    """Runs the jobs' workflows, and our own activities. No job code."""
+
+    JOB = "job"
+    """Runs job code, and nothing else."""
+
+    BOTH = "both"
+    """Both, in one worker, so that an attempt starts without another round through the server."""
+
+
+def _split(text: object) -> object:
+    return [part.strip() for part in text.split(",") if part.strip()] if isinstance(text, str) else text
+
+
+def _to_lower(text: object) -> object:
+    return text.lower() if isinstance(text, str) else text
+
+
+def _at_least(seconds: float) -> AfterValidator:
+    def check(value: timedelta) -> timedelta:
+        if value < timedelta(seconds=seconds):
+            raise ValueError(f"at least {seconds:g} seconds")
+        return value
+
+    return AfterValidator(check)
+
+
+def _to_seconds(text: object) -> object:
+    try:
+        return float(text) if isinstance(text, str) else text
+    except ValueError:
+        return text
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+"""Names separated by commas."""
+
+Seconds = Annotated[timedelta, BeforeValidator(_to_seconds)]
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+Slots = Annotated[int, Field(ge=2, le=10_000)]
+
+
+class Settings(BaseSettings):
+    """The settings of a process. The environment variable of a field is its name in capitals, after ``HORARIUM_``."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="ignore")
+
+    database_url: str = Field(default="sqlite:///.data/horarium.sqlite", repr=False)
+    """``sqlite:///FILE`` or ``postgresql://USER:PASSWORD@HOST/DATABASE``."""
+
+    temporal_address: str | None = None
+    """``HOST:PORT``. Default: Temporal's own environment and profile; without these, ``localhost:7233``."""
+
+    temporal_namespace: str | None = None
+    """Default: Temporal's own environment and profile; without these, ``default``."""
+
+    role: Annotated[Role, BeforeValidator(_to_lower)] = Role.BOTH
+
+    activities: Names = ()
+    """Modules with job code, such as ``my_team.jobs,other.jobs``: each ``@activity.defn`` function in them becomes
+    runnable as a job. Looked for where Horarium is installed, then in the working directory."""
+
+    examples: bool = True
+    """Whether the example jobs and ``noop`` are loaded too. A function of yours with the same name goes first."""
+
+    task_queues: Annotated[Names, Field(min_length=1)] = (DEFAULT_TASK_QUEUE,)
+    """Queues whose job activities this worker runs."""
+
+    job_slots: Slots = 100
+    """Attempts that run at once, for each task queue; a function that is not ``async`` holds a thread meanwhile."""
+
+    workflow_task_slots: Slots = 100
+    """Decisions that jobs' workflows make at once."""
+
+    local_activity_slots: Slots = 200
+    """Plans and mirror records that are made at once."""
+
+    max_cached_workflows: Annotated[int, Field(ge=10)] = 1000
+    """Jobs kept in memory between two decisions, 90 to 130 KB each. At least ``workflow_task_slots``; below 1,000 a burst
+    of fires makes workers read histories again and again."""
+
+    graceful_shutdown: Annotated[Seconds, _at_least(0)] = timedelta(seconds=20)
+    """How long running attempts may go on after SIGTERM. Then they are cancelled, and five seconds later the process ends."""
+
+    ready_file: Path | None = None
+    """Made when a worker polls its task queues, removed when it stops: for probes that look at files."""
+
+    log_level: Annotated[LogLevel, BeforeValidator(_to_lower)] = "info"
+
+    api_host: str = "127.0.0.1"
+    """Address that the API listens on."""
+
+    api_port: Port = 8000
+    ui_url: str | None = None
+    """Where people find Temporal's Web UI, such as ``http://localhost:8233``; for links. Default: no links."""
+
+    long_sleep_threshold: Annotated[Seconds, _at_least(1)] = Tuning().long_sleep_threshold
+    """A job that has at least so long until its next fire sleeps without a history. Below ten minutes its price, a closed
+    workflow run a fire, is higher than its gain."""
+
+    history_limit: Annotated[int, Field(ge=50, le=10_000)] = Tuning().history_limit
+    """Events after which a job's workflow continues as new."""
+
+    batch_size: Annotated[int, Field(ge=1, le=100)] = Tuning().batch_size
+    """Fires that are planned at once."""
+
+    visible_after: Annotated[Seconds, _at_least(0.1)] = Tuning().visible_after
+    """An attempt that takes longer is shown as running, or as waiting for a worker."""
+
+    outbox_limit: Annotated[int, Field(ge=1, le=1_000)] = Tuning().outbox_limit
+    """Records that a job keeps itself while the database is down; more go to a workflow of their own."""
+
+    @model_validator(mode="after")
+    def _cache_holds_the_tasks(self) -> "Settings":
+        if self.max_cached_workflows < self.workflow_task_slots:
+            raise ValueError(
+                f"{PREFIX}MAX_CACHED_WORKFLOWS: at least {PREFIX}WORKFLOW_TASK_SLOTS, which is {self.workflow_task_slots}"
+            )
+        return self
+
+    def tuning(self, *, search_attributes: bool) -> Tuning:
+        """The bounds that reach a job with its plan."""
+        return Tuning(
+            long_sleep_threshold=self.long_sleep_threshold,
+            history_limit=self.history_limit,
+            batch_size=self.batch_size,
+            visible_after=self.visible_after,
+            outbox_limit=self.outbox_limit,
+            search_attributes=search_attributes,
+        )
+
+
+def read_settings(overrides: Mapping[str, object] | None = None) -> Settings:
+    """Read the environment. ``overrides``, such as options of a command line, go first; those that are ``None`` do not.
+
+    Raises ``InvalidSettings``.
+    """
+    given = {name: value for name, value in (overrides or {}).items() if value is not None}
+    try:
+        return Settings(**given)  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise InvalidSettings("\n".join(_describe(problem) for problem in error.errors())) from None
+
+
+def list_likely_typos(environment: Mapping[str, str]) -> list[str]:
+    """List variables that look like a setting and are none, each with a suggestion."""
+    known = [variable_of(name) for name in Settings.model_fields]
+    strangers = sorted(name for name in environment if name.upper().startswith(PREFIX) and name.upper() not in known)
+    guesses = ((name, get_close_matches(name.upper(), known, n=1, cutoff=0.85)) for name in strangers)
+    return [f"{name} is not a setting; did you mean {guess[0]}?" for name, guess in guesses if guess]
+
+
+def variable_of(field: str) -> str:
+    """Name the environment variable of a setting."""
+    return f"{PREFIX}{field.upper()}"
+
+
+def _describe(problem: ErrorDetails) -> str:
+    message = problem["msg"].removeprefix("Value error, ")
+    if not problem["loc"]:
+        return message
+    field = str(problem["loc"][0])
+    given = "" if field in _SECRET else f", not {problem['input']!r}"
+    return f"{variable_of(field)}: {message[:1].lower()}{message[1:]}{given}"

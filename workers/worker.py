@@ -1,0 +1,250 @@
+"""Builds the Temporal workers of a process from its role, and runs them until it is told to stop.
+
+Three kinds of queue are polled. The default queue has the jobs' workflows with their local activities, and, where the same
+process runs job code, the job activities beside them, because then an attempt starts without another round through the
+server. The scheduler queue has our own ordinary activities. Every other queue has job activities alone.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+from temporalio.worker import PollerBehaviorAutoscaling, Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+from temporalio.workflow import SandboxImportNotificationPolicy
+
+from activities.database import InvalidDatabaseUrl
+from activities.mirror_writer import MirrorWriter
+from activities.observation import Observer
+from activities.planning import Planner
+from activities.schema import migrate
+from horarium import wrap_activity
+from workers.activity_module import load_job_activities
+from workers.connection import Namespace, enter_namespace
+from workers.settings import InvalidSettings, Role, Settings, variable_of
+from workflows.contracts import SCHEDULER_TASK_QUEUE
+from workflows.job import DEFAULT_TASK_QUEUE
+from workflows.job_workflow import JobWorkflow
+from workflows.records_workflow import RecordsWorkflow
+from workflows.run_workflow import RunWorkflow
+
+logger = logging.getLogger(__name__)
+
+WORKFLOWS: Final = (JobWorkflow, RunWorkflow, RecordsWorkflow)
+
+HEARTBEAT_THROTTLE: Final = timedelta(seconds=1)
+"""How old a checkpoint may be when its worker dies; Temporal's default is 0.8 of the heartbeat timeout."""
+
+STICKY_TIMEOUT: Final = timedelta(seconds=3)
+"""How long a decision waits for the worker that has the job in its cache, which may be dead. Temporal's default of 10 s
+would be the lateness of a fire after each ``kill -9``."""
+
+MIGRATE_EVERY: Final = timedelta(seconds=10)
+"""Between two tries while the database is away. Jobs fire meanwhile."""
+
+READY_WITHIN: Final = timedelta(seconds=30)
+
+ActivityFunction = Callable[..., Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnActivities:
+    """Our own activities, bound to what they need. One set a process."""
+
+    local: Sequence[ActivityFunction]
+    """Called by workflows as local activities: must be where the workflows are."""
+
+    remote: Sequence[ActivityFunction]
+    """Called through the scheduler queue."""
+
+
+async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
+    """Be a worker until ``stop`` is set and running attempts have ended or their grace is over.
+
+    Waits for Temporal as long as it takes. Raises ``InvalidSettings``, ``ServerTooOld``, and what makes a worker fail
+    beyond repair.
+    """
+    jobs = load_job_activities(settings.activities, examples=settings.examples) if _runs_jobs(settings) else []
+    async with _mirror(settings) as writer:
+        namespace = await _unless_stopped(enter_namespace(settings, name=f"horarium-{settings.role}"), stop)
+        if namespace is not None:
+            own = None if writer is None else _bind_own_activities(settings, namespace, writer)
+            workers = build_workers(settings, namespace.client, jobs=jobs, own=own)
+            await _run_until(workers, stop, ready_file=settings.ready_file)
+
+
+def build_workers(
+    settings: Settings, client: Client, *, jobs: Sequence[ActivityFunction], own: OwnActivities | None
+) -> list[Worker]:
+    """Make the workers of a process; ``own`` is ``None`` for one that runs job code alone."""
+    jobs = [wrap_activity(function, worker=client.identity) for function in jobs]
+    queues = set(settings.task_queues) if _runs_jobs(settings) else set[str]()
+    workers = []
+    if own is not None:
+        beside = jobs if DEFAULT_TASK_QUEUE in queues else []
+        workers.append(_workflow_worker(settings, client, local=own.local, jobs=beside))
+        workers.append(_activity_worker(settings, client, SCHEDULER_TASK_QUEUE, own.remote))
+        queues.discard(DEFAULT_TASK_QUEUE)
+    return workers + [_activity_worker(settings, client, queue, jobs) for queue in sorted(queues)]
+
+
+def strict_runner() -> SandboxedWorkflowRunner:
+    """Make the sandbox that workflows run in: a module that nobody passed through on purpose is an error."""
+    policy = (
+        SandboxImportNotificationPolicy.WARN_ON_DYNAMIC_IMPORT
+        | SandboxImportNotificationPolicy.RAISE_ON_UNINTENTIONAL_PASSTHROUGH
+    )
+    return SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_import_notification_policy(policy))
+
+
+def _runs_jobs(settings: Settings) -> bool:
+    return settings.role is not Role.SCHEDULER
+
+
+def _workflow_worker(
+    settings: Settings, client: Client, *, local: Sequence[ActivityFunction], jobs: Sequence[ActivityFunction]
+) -> Worker:
+    """Make the worker of the default queue. Without jobs it leaves the queue's activities to others."""
+    return Worker(
+        client,
+        task_queue=DEFAULT_TASK_QUEUE,
+        workflows=WORKFLOWS,
+        activities=[*local, *jobs],
+        no_remote_activities=not jobs,
+        workflow_runner=strict_runner(),
+        # Plans wait for no job: there is a thread for each slot of both.
+        activity_executor=ThreadPoolExecutor(settings.job_slots + settings.local_activity_slots, "activity"),
+        max_cached_workflows=settings.max_cached_workflows,
+        max_concurrent_workflow_tasks=settings.workflow_task_slots,
+        max_concurrent_activities=settings.job_slots,
+        max_concurrent_local_activities=settings.local_activity_slots,
+        workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
+        activity_task_poller_behavior=PollerBehaviorAutoscaling(),
+        sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
+        max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
+        default_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
+        graceful_shutdown_timeout=settings.graceful_shutdown,
+    )
+
+
+def _activity_worker(
+    settings: Settings, client: Client, task_queue: str, functions: Sequence[ActivityFunction]
+) -> Worker:
+    return Worker(
+        client,
+        task_queue=task_queue,
+        activities=functions,
+        activity_executor=ThreadPoolExecutor(settings.job_slots, "activity"),
+        max_concurrent_activities=settings.job_slots,
+        activity_task_poller_behavior=PollerBehaviorAutoscaling(),
+        max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
+        default_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
+        graceful_shutdown_timeout=settings.graceful_shutdown,
+    )
+
+
+def _bind_own_activities(settings: Settings, namespace: Namespace, writer: MirrorWriter) -> OwnActivities:
+    planner = Planner(settings.tuning(search_attributes=namespace.has_search_attributes))
+    observer = Observer(namespace.client)
+    return OwnActivities(
+        local=[planner.plan_fires, writer.record_events], remote=[writer.record_events, observer.observe_attempt]
+    )
+
+
+@asynccontextmanager
+async def _mirror(settings: Settings) -> AsyncIterator[MirrorWriter | None]:
+    """Open the mirror, which may be away; ``None`` for a process that runs job code alone, which needs no database."""
+    if settings.role is Role.JOB:
+        yield None
+        return
+    try:
+        writer = MirrorWriter(settings.database_url)
+    except InvalidDatabaseUrl as error:
+        raise InvalidSettings(f"{variable_of('database_url')}: {error}") from error
+    migrating = asyncio.create_task(_migrate_when_possible(settings.database_url))
+    try:
+        yield writer
+    finally:
+        migrating.cancel()
+        await writer.close()
+
+
+async def _migrate_when_possible(url: str) -> None:
+    """Bring the database up to date, now or when it is back. Firing does not wait for it."""
+    while True:
+        try:
+            return await migrate(url)
+        except Exception as error:  # whatever the driver and the network have
+            logger.warning("the database cannot be migrated yet", extra={"error": f"{type(error).__name__}: {error}"})
+        await asyncio.sleep(MIGRATE_EVERY.total_seconds())
+
+
+async def _unless_stopped(entering: Coroutine[None, None, Namespace], stop: asyncio.Event) -> Namespace | None:
+    """Wait for the namespace; ``None`` when the process is to stop before it is there."""
+    task = asyncio.create_task(entering)
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if task.done():
+        return task.result()
+    task.cancel()
+    return None
+
+
+async def _run_until(workers: Sequence[Worker], stop: asyncio.Event, *, ready_file: Path | None) -> None:
+    """Run the workers. When one fails the others are stopped as well, and its error is raised."""
+    _mark(ready_file, ready=False)  # a process that was killed has left its own
+    running = [asyncio.create_task(worker.run()) for worker in workers]
+    stopping = asyncio.create_task(stop.wait())
+    telling = asyncio.create_task(_tell_when_ready(workers, ready_file))
+    await asyncio.wait({*running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    logger.info("worker stops")
+    telling.cancel()
+    stopping.cancel()
+    _mark(ready_file, ready=False)
+    await asyncio.gather(*(worker.shutdown() for worker in workers))
+    await asyncio.gather(*running)
+
+
+async def _tell_when_ready(workers: Sequence[Worker], ready_file: Path | None) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(READY_WITHIN.total_seconds()):
+            await asyncio.gather(*(_wait_until_polling(worker) for worker in workers))
+    logger.info("worker is ready", extra={"task_queues": ",".join(worker.task_queue for worker in workers)})
+    _mark(ready_file, ready=True)
+
+
+async def _wait_until_polling(worker: Worker) -> None:
+    """Wait until the server knows that this process polls a queue."""
+    has_workflows = bool(worker.config()["workflows"])
+    kind = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW if has_workflows else TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
+    client = worker.client
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace, task_queue=TaskQueue(name=worker.task_queue), task_queue_type=kind
+    )
+    while True:
+        with suppress(RPCError):
+            answer = await client.workflow_service.describe_task_queue(request)
+            if any(poller.identity == client.identity for poller in answer.pollers):
+                return
+        await asyncio.sleep(0.1)
+
+
+def _mark(ready_file: Path | None, *, ready: bool) -> None:
+    if ready_file is None:
+        return
+    if ready:
+        ready_file.touch()
+    else:
+        ready_file.unlink(missing_ok=True)
