@@ -322,7 +322,10 @@ class Answer(Value):
     """What a control update was answered, kept so that a repeated one changes nothing."""
 
     key: str = ""
+    at: datetime
     record: JobRecord
+    """The job as it then stood, its definition left out."""
+
     refusal: str = ""
     """Why nothing was done; empty when it was."""
 

@@ -36,7 +36,17 @@ with workflow.unsafe.imports_passed_through():
         records_workflow_id,
         run_workflow_id,
     )
-    from workflows.job import Answer, FirePlan, JobInput, JobRecord, JobState, Lifecycle, MirrorBatch, Tuning
+    from workflows.job import (
+        Answer,
+        FirePlan,
+        JobDefinition,
+        JobInput,
+        JobRecord,
+        JobState,
+        Lifecycle,
+        MirrorBatch,
+        Tuning,
+    )
     from workflows.observation import Observation, ObserveRequest, needs_no_more_looks, next_look, seen_run
     from workflows.outbox import highest_version, is_empty, job_record, record_count, sealed, without
     from workflows.resilience import AttemptEnd
@@ -60,6 +70,7 @@ with workflow.unsafe.imports_passed_through():
         take_turn,
         with_active,
         with_plan,
+        without_old_answers,
     )
     from workflows.visibility import job_memo, job_search_attributes
 
@@ -172,7 +183,7 @@ class JobWorkflow:
         assert answer is not None
         if answer.refusal:
             raise ApplicationError(answer.refusal, type="Conflict", non_retryable=True)
-        return answer.record
+        return answer.record.model_copy(update={"definition": self._state.definition})
 
     def _answer_to(self, command: DeleteCommand | RegisterCommand) -> Answer | None:
         return next((each for each in self._state.answers if each.key == command.key), None)
@@ -239,7 +250,8 @@ class JobWorkflow:
                 else:
                     refusal = "A job of this id exists."
         self._state = self._state.model_copy(update={"version": self._state.version + 1})
-        answer = Answer(key=command.key, record=job_record(self._state), refusal=refusal)
+        record = job_record(self._state).model_copy(update={"definition": JobDefinition()})
+        answer = Answer(key=command.key, at=now, record=record, refusal=refusal)
         self._state = self._state.model_copy(update={"answers": (*self._state.answers, answer)[-ANSWERS_KEPT:]})
 
     async def _plan(self) -> None:
@@ -353,7 +365,7 @@ class JobWorkflow:
             # The commands of this task leave only when it completes. Records wait for the task of the result.
             self._dispatched = False
             return
-        if should_refill(self._state) and self._plan_again_at is None:
+        if should_refill(self._state) and (self._plan_again_at is None or self._plan_again_at <= workflow.now()):
             await self._ask_planner()
         self._show_in_list()
         await self._send_records()
@@ -366,7 +378,9 @@ class JobWorkflow:
         if not self._tuning.search_attributes:
             return
         wanted, shown = job_search_attributes(self._state), workflow.info().typed_search_attributes
-        if shown.get(SA_NEXT_FIRE) is not None and all(shown.get(key) == wanted.get(key) for key in (SA_LAST_OUTCOME, SA_STATE)):
+        if shown.get(SA_NEXT_FIRE) is not None and all(
+            shown.get(key) == wanted.get(key) for key in (SA_LAST_OUTCOME, SA_STATE)
+        ):
             return
         workflow.upsert_search_attributes([pair.key.value_set(pair.value) for pair in wanted])
 
@@ -482,7 +496,7 @@ class JobWorkflow:
             house.append(self._send_again_at)
         if self._plan_again_at is not None:
             house.append(self._plan_again_at)
-        self._house_alarm.set(max(now, min(house)) if house else None)
+        self._house_alarm.set(min((at for at in house if at > now), default=None))
 
     def _is_over(self) -> bool:
         state = self._state
@@ -518,10 +532,11 @@ class JobWorkflow:
         await workflow.wait_condition(workflow.all_handlers_finished)
         if self._news or self._commands or self._is_busy():
             return
+        now = workflow.now()
         searchable = job_search_attributes(self._state) if self._tuning.search_attributes else None
         workflow.continue_as_new(
-            JobInput(logic_version=LOGIC_VERSION, state=self._state, sleep_until=wake),
-            backoff_start_interval=None if wake is None else wake - workflow.now(),
+            JobInput(logic_version=LOGIC_VERSION, state=without_old_answers(self._state, now=now), sleep_until=wake),
+            backoff_start_interval=None if wake is None else wake - now,
             memo=job_memo(self._state),
             search_attributes=searchable,
         )

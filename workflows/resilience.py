@@ -51,6 +51,7 @@ def decide_after_attempt(run: Run, end: AttemptEnd, *, retry: RetryPolicy, now: 
 
     ``draw`` is uniform in [0, 1), from the workflow's own generator.
     """
+    asked_because = run.reason
     run = run.model_copy(
         update={
             "worker": end.worker or run.worker,
@@ -67,7 +68,7 @@ def decide_after_attempt(run: Run, end: AttemptEnd, *, retry: RetryPolicy, now: 
         case AttemptStatus.SUCCESS:
             ended = _end(run, RunStatus.SUCCESS, now=now, result=end.result)
         case AttemptStatus.CANCELLED:
-            ended = _end(run, RunStatus.CANCELLED, now=now)
+            ended = _end(run, RunStatus.CANCELLED, now=now, reason=asked_because)
         case AttemptStatus.FAILED | AttemptStatus.TIMED_OUT | AttemptStatus.LOST:
             if end.not_started:
                 ended = _end(run, RunStatus.DEAD, now=now, reason="not_started: no worker took it in time")

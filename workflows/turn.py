@@ -50,6 +50,9 @@ SAME_MOMENT = timedelta(milliseconds=200)
 CLOCK_TOLERANCE = timedelta(seconds=5)
 """Between the request for a registration and its workflow's first task, by two clocks."""
 
+ANSWERS_LAST = timedelta(days=1)
+"""As long as the API remembers an idempotency key."""
+
 RECHECK_BEFORE = timedelta(days=1)
 """A plan older than this is asked for again a day before its fire, so that changed zone rules reach it."""
 
@@ -75,6 +78,7 @@ def take_turn(state: JobState, *, now: datetime, detach: bool = False) -> Turn:
     ``detach`` puts new runs into workflows of their own: the job's history is long and its inline runs never drain.
     """
     turn = _OpenTurn(state, now=now, detach=detach)
+    turn.release_waiting()
     if state.lifecycle is Lifecycle.ACTIVE:
         turn.settle_missed()
         turn.fire_due()
@@ -181,6 +185,12 @@ def is_used_up(state: JobState) -> bool:
     return state.definition.schedule.max_runs is not None and state.counts.started >= state.definition.schedule.max_runs
 
 
+def without_old_answers(state: JobState, *, now: datetime) -> JobState:
+    """Forget the answers of updates that nobody can be repeating any more."""
+    kept = tuple(answer for answer in state.answers if answer.at > now - ANSWERS_LAST)
+    return state if kept == state.answers else state.model_copy(update={"answers": kept})
+
+
 def is_drained(state: JobState) -> bool:
     """Say whether nothing of the job is under way or waits."""
     return not state.active and not state.waiting and not state.catch_up
@@ -251,9 +261,9 @@ def delete_job(state: JobState, *, now: datetime, cancel_active: bool) -> Turn:
             "high_water": max(state.high_water, now),
         }
     )
-    return (
-        cancel_runs(state, tuple(run.run_id for run in state.active), now=now) if cancel_active else Turn(state=state)
-    )
+    if not cancel_active:
+        return Turn(state=state)
+    return cancel_runs(state, tuple(run.run_id for run in state.active), now=now, reason="the job was deleted")
 
 
 def begin(state: JobState, *, now: datetime) -> JobState:
@@ -283,13 +293,15 @@ def register_again(state: JobState, registration: JobState, *, now: datetime) ->
     )
 
 
-def cancel_runs(state: JobState, run_ids: tuple[str, ...], *, now: datetime) -> Turn:
-    """Ask runs to end. Those between two attempts end at once."""
+def cancel_runs(state: JobState, run_ids: tuple[str, ...], *, now: datetime, reason: str) -> Turn:
+    """Ask runs to end, ``reason`` being told in their rows. Those between two attempts end at once."""
     cancel: list[str] = []
     for run_id in run_ids:
         run = find_run(state, run_id)
         if run is None or run_id in state.cancelling:
             continue
+        run = run.model_copy(update={"reason": reason})
+        state = with_active(state, run)
         if run.next_attempt_at is not None and not run.detached:
             ended = decide_after_attempt(
                 run,
@@ -332,7 +344,7 @@ def with_active(state: JobState, run: Run) -> JobState:
 
 
 class _OpenTurn:
-    """A turn while it is taken. Its steps are called once each, in the order of ``take_turn``."""
+    """A turn while it is taken. Its steps are called in the order of ``take_turn``."""
 
     def __init__(self, state: JobState, *, now: datetime, detach: bool) -> None:
         self.state = state
@@ -437,13 +449,20 @@ class _OpenTurn:
             run = next(each for each in self.state.waiting if each.run_id == run_id)
             self._take_out_waiting(run)
             self._end_unstarted(run, Outcome.SKIPPED, reason="overlap: a newer fire took its place")
-        cancelled = cancel_runs(self.state, decision.cancel, now=self._now)
+        cancelled = cancel_runs(
+            self.state, decision.cancel, now=self._now, reason="overlap: cancelled for a newer fire"
+        )
         self.state = cancelled.state
         self.cancel += cancelled.cancel
         for run_id in decision.give_up:
             self._give_up(run_id)
 
     def _give_up(self, run_id: str) -> None:
+        run = find_run(self.state, run_id)
+        if run is not None:
+            self.state = with_active(
+                self.state, run.model_copy(update={"reason": "overlap: given up for a newer fire"})
+            )
         end = AttemptEnd(run_id=run_id, status=AttemptStatus.CANCELLED)
         self.state = settle_attempt(self.state, end, now=self._now, draw=0.0)
         self.give_up.append(run_id)

@@ -1,0 +1,40 @@
+# Horarium. `make` lists what there is.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup dev test check format record-history clean
+
+help: ## List the commands
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Prepare .venv with everything pinned in constraints.txt
+
+$(READY): pyproject.toml activities/sdk/pyproject.toml constraints.txt
+	@echo "Preparing .venv with $(PYTHON) (a minute or two, once)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed; say which: make setup PYTHON=...")'
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable activities/sdk --editable '.[dev]'
+	@touch $(READY)
+
+dev: $(READY) ## Start everything on this machine: Temporal, workers, API and example jobs (Ctrl-C stops it)
+	@$(BIN)/horarium dev
+
+test: $(READY) ## Run all tests; they start the servers that they need
+	@$(BIN)/python -m pytest
+
+check: $(READY) ## Lint, check the types and the direction of imports
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(READY) ## Bring the code into its form
+	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
+
+record-history: $(READY) ## Record the histories of this version's workflows, for the replay tests
+	@$(BIN)/python -m tests.replay.record
+
+clean: ## Remove what setup and dev have made
+	@rm -rf .venv .data .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
