@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from workflows.error import HorariumError
+from workflows.zone import load_zone
 
 DEFAULT_TEMPLATE: Final = "{{job_id}}:{{scheduled_at_unix}}"
 
@@ -72,18 +72,18 @@ VARIABLES: Final = tuple(_VARIABLES)
 def check_template(template: str) -> None:
     """Refuse, with ``InvalidTemplate``, a template that could not be rendered for some run."""
     if not template.strip():
-        raise InvalidTemplate("The template is empty.")
+        raise InvalidTemplate("the template is empty")
     if len(template) > TEMPLATE_LIMIT:
-        raise InvalidTemplate(f"The template has {len(template)} characters; {TEMPLATE_LIMIT} are allowed.")
+        raise InvalidTemplate(f"{len(template)} characters; {TEMPLATE_LIMIT} are allowed")
     if found := _UNPRINTABLE.search(template):
-        raise InvalidTemplate("Only printable ASCII characters may stand in a key.", position=found.start())
+        raise InvalidTemplate("only printable ASCII characters may stand in a key", position=found.start())
     for variable in _VARIABLE.finditer(template):
         if variable[1] not in _VARIABLES:
             known = ", ".join(VARIABLES)
-            raise InvalidTemplate(f"There is no variable {variable[0]}; known are {known}.", position=variable.start())
+            raise InvalidTemplate(f"there is no variable {variable[0]}; known are {known}", position=variable.start())
     rest = _VARIABLE.sub(lambda variable: " " * len(variable[0]), template)
     if found := _UNREADABLE.search(rest):
-        raise InvalidTemplate("A variable is written {{name}}; these braces have no partner.", position=found.start())
+        raise InvalidTemplate("a variable is written {{name}}; these braces have no partner", position=found.start())
 
 
 def is_constant(template: str) -> bool:
@@ -105,7 +105,7 @@ def render_idempotency_key(
         tenant=tenant,
         job_id=job_id,
         scheduled_at=scheduled_at,
-        local=scheduled_at.astimezone(ZoneInfo(timezone)),
+        local=scheduled_at.astimezone(load_zone(timezone)),
         request_id=request_id or "",
     )
     key = _VARIABLE.sub(lambda variable: _VARIABLES[variable[1]](subject), template)

@@ -1,0 +1,158 @@
+"""The FastAPI application and what it lives on: the database, the client of Temporal, and what is built on both.
+
+Starts without either: a front door that is up while Temporal or the database is down says so.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Final
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.responses import JSONResponse, RedirectResponse
+from sqlalchemy.exc import SQLAlchemyError
+
+from activities.database import Limits, open_database
+from activities.idempotency_store import IdempotencyStore
+from activities.mirror_writer import MirrorWriter, WriterOptions
+from activities.queries import Queries
+from activities.schema import migrate
+from api.error_response import install_error_responses
+from api.job_control import JobControl
+from api.openapi import install_openapi
+from api.routes import PREFIX, router
+from api.service import JobService
+from api.temporal_probe import TemporalProbe
+from workers.connection import open_client
+from workers.settings import Settings
+from workflows.error import Unavailable
+
+logger = logging.getLogger(__name__)
+
+DATABASE_PATIENCE: Final = timedelta(seconds=3)
+"""For one read or write: a request that is to fail should fail while somebody still waits for it."""
+
+TRY_EVERY: Final = timedelta(seconds=5)
+
+FORGET_EVERY: Final = timedelta(hours=1)
+
+DESCRIPTION: Final = (
+    "Durable cron on Temporal. Errors are RFC 9457 problems; times are RFC 3339 in UTC; "
+    "lists are continued by the `Link` header."
+)
+
+health_router = APIRouter(tags=["health"])
+
+
+@health_router.get("/healthz")
+async def is_alive() -> dict[str, str]:
+    """Say that the process lives. Looks at nothing else: a restart would not mend what it depends on."""
+    return {"status": "ok"}
+
+
+@health_router.get("/readyz")
+async def is_ready(request: Request) -> Response:
+    """Say whether jobs can be read and written."""
+    checks: ReadyChecks = request.app.state.ready_checks
+    parts = await checks.run()
+    status = HTTPStatus.OK if all(parts.values()) else HTTPStatus.SERVICE_UNAVAILABLE
+    words = {name: "ok" if works else "unavailable" for name, works in parts.items()}
+    return JSONResponse({"status": "ok" if status is HTTPStatus.OK else "unavailable", **words}, status_code=status)
+
+
+class ReadyChecks:
+    """What must work for a request to be carried out."""
+
+    def __init__(self, *, queries: Queries, probe: TemporalProbe) -> None:
+        self._queries = queries
+        self._probe = probe
+
+    async def run(self) -> dict[str, bool]:
+        """Check each part; answers within seconds."""
+        database, temporal = await asyncio.gather(self._is_database_there(), self._probe.is_reachable())
+        return {"database": database, "temporal": temporal}
+
+    async def _is_database_there(self) -> bool:
+        try:
+            await self._queries.get_job("", "")
+        except Unavailable:
+            return False
+        return True
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """Make the application. Nothing is opened before it starts."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            await _open_parts(app, settings, stack)
+            yield
+
+    app = FastAPI(
+        title="Horarium",
+        version=version("horarium-server"),
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        redoc_url=None,
+    )
+    app.include_router(router)
+    app.include_router(health_router)
+    app.include_router(health_router, prefix=PREFIX, include_in_schema=False)
+    app.add_api_route(f"{PREFIX}/docs", lambda: RedirectResponse("/docs"), include_in_schema=False)
+    install_error_responses(app)
+    install_openapi(app)
+    return app
+
+
+async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> None:
+    """Open everything that requests need, and close it in the opposite order."""
+    limits = Limits(connect=DATABASE_PATIENCE, statement=DATABASE_PATIENCE, connections=10)
+    preparing = asyncio.create_task(_prepare_database(settings.database_url))
+    stack.push_async_callback(_stop, preparing)
+    await asyncio.wait({preparing}, timeout=DATABASE_PATIENCE.total_seconds())
+    engine = open_database(settings.database_url, limits=limits)
+    stack.push_async_callback(engine.dispose)
+    queries = Queries(engine, limit=DATABASE_PATIENCE)
+    stack.push_async_callback(queries.close)
+    store = IdempotencyStore(engine, limit=DATABASE_PATIENCE)
+    stack.push_async_callback(store.close)
+    writer = MirrorWriter(settings.database_url, options=WriterOptions(budget=DATABASE_PATIENCE, pause=timedelta(0)))
+    stack.push_async_callback(writer.close)
+    client = await open_client(settings, name="horarium-api")
+    probe = TemporalProbe(client)
+    app.state.service = JobService(queries=queries, writer=writer, control=JobControl(client), probe=probe)
+    app.state.idempotency = store
+    app.state.ready_checks = ReadyChecks(queries=queries, probe=probe)
+    forgetting = asyncio.create_task(_forget_old_answers(store))
+    stack.push_async_callback(_stop, forgetting)
+
+
+async def _prepare_database(url: str) -> None:
+    """Bring the database to the schema of this release, as soon as it is there."""
+    while True:
+        try:
+            await migrate(url)
+        except (SQLAlchemyError, OSError, TimeoutError) as error:
+            # Its text may hold what was sent to the database, so only its kind is logged.
+            logger.warning("the database cannot be prepared yet", extra={"error": type(error).__name__})
+            await asyncio.sleep(TRY_EVERY.total_seconds())
+        else:
+            return
+
+
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def _forget_old_answers(store: IdempotencyStore) -> None:
+    """Keep the store small. An hour in which the database is down does not matter."""
+    while True:
+        with suppress(Unavailable):
+            await store.prune(now=datetime.now(UTC))
+        await asyncio.sleep(FORGET_EVERY.total_seconds())

@@ -1,0 +1,302 @@
+"""The body of a job as callers write it, and the definition that it stands for.
+
+Owns the flat names of the HTTP contract, their bounds and the rules between them. Every number has both bounds: what is
+accepted here is kept in the state of a workflow. Pure.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated, Final, Literal, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
+
+from api.body import Body, Integer, read_body
+from api.problem import FieldError, InvalidRequest, field_errors_of
+from api.strict_json import compact_size, escape_pointer
+from workflows.contracts import JOB_ID_PATTERN
+from workflows.error import InvalidSchedule
+from workflows.idempotency_key import DEFAULT_TEMPLATE, InvalidTemplate, check_template, is_constant
+from workflows.job import (
+    DEFAULT_TASK_QUEUE,
+    ActivityTarget,
+    Backoff,
+    CatchUpPolicy,
+    Isolation,
+    JobDefinition,
+    OverlapPolicy,
+    RetryPolicy,
+)
+from workflows.schedule import Schedule
+from workflows.schedule_input import ScheduleInput
+from workflows.schedule_parser import ParsedSchedule, parse_schedule
+
+PAYLOAD_LIMIT: Final = 262_144
+"""Bytes of a payload as compact JSON. It crosses every continue-as-new, and Temporal takes 2 MB for everything."""
+
+TEXT_LIMIT: Final = 200
+"""Characters of a name, an owner, a label's value, an activity or a task queue."""
+
+LABELS_LIMIT: Final = 32
+
+_MONTH: Final = 30 * 86_400
+_TEN_YEARS: Final = 3_650 * 86_400
+_DEFAULT_HEARTBEAT: Final = 30
+
+_UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_INVISIBLE: Final = re.compile("[\\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]*")
+_LABEL_KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
+
+_OVERLAP_ALIASES: Final = {
+    "forbid": OverlapPolicy.SKIP,
+    "replace": OverlapPolicy.CANCEL_OTHER,
+}
+"""What Kubernetes calls the same policies; its ``Allow`` is ours."""
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+def _in_any_case(choices: type[Choice], aliases: dict[str, Choice] | None = None) -> BeforeValidator:
+    names = {member.value.lower(): member for member in choices} | (aliases or {})
+
+    def read(value: object) -> Choice:
+        member = names.get(value.lower()) if isinstance(value, str) else None
+        if member is None:
+            raise ValueError(f"use one of {', '.join([*choices, *(aliases or {})])}")
+        return member
+
+    return BeforeValidator(read, json_schema_input_type=choices)
+
+
+def _check_printable(value: str) -> str:
+    if found := _UNPRINTABLE.search(value):
+        raise ValueError(f"control characters and line breaks are not accepted (character {found.start()})")
+    return value
+
+
+def _check_visible(value: str) -> str:
+    if _INVISIBLE.fullmatch(value):
+        raise ValueError("at least one visible character is needed")
+    return _check_printable(value)
+
+
+Name = Annotated[str, Field(max_length=TEXT_LIMIT), AfterValidator(_check_visible)]
+Text = Annotated[str, Field(max_length=TEXT_LIMIT), AfterValidator(_check_printable)]
+Seconds = Annotated[float, Field(ge=1, le=_TEN_YEARS)]
+
+
+class TargetBody(Body):
+    """What a fire runs: a Temporal activity, by its name, on a task queue."""
+
+    kind: Literal["activity"] = "activity"
+    activity: Name | None = Field(default=None, description="Name of the activity. Default: the name of the job.")
+    task_queue: Name = Field(default=DEFAULT_TASK_QUEUE, description="Where its workers listen.")
+
+
+class BackoffBody(Body):
+    """How the wait before a retry grows. The wait is drawn from 1 s to 1 s + min(cap, base * 2**n)."""
+
+    kind: Annotated[Backoff, _in_any_case(Backoff)] = Backoff.EXPONENTIAL
+    base_seconds: float = Field(default=1, ge=0.001, le=86_400)
+    cap_seconds: float = Field(default=900, ge=0.001, le=7 * 86_400)
+
+
+def _read_backoff(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    kind = next((member for member in Backoff if member.value == value.lower()), None)
+    if kind is None:
+        raise ValueError(f"use one of {', '.join(Backoff)}, or an object with kind, base_seconds and cap_seconds")
+    return BackoffBody(kind=kind)
+
+
+class JobBody(Body, ScheduleInput):
+    """A job. Only ``name`` and ``schedule`` are needed."""
+
+    keeps_null = frozenset({"heartbeat_timeout_seconds", "payload"})
+
+    job_id: str | None = Field(
+        default=None,
+        pattern=JOB_ID_PATTERN,
+        description="Your own id for the job; upper and lower case differ. Default: one is made.",
+    )
+    name: Name = Field(description="For people, and without a target the name of the activity.")
+    description: str = Field(default="", max_length=2_000)
+    owner: Text = Field(default="", description="A team or a person to ask.")
+    labels: dict[str, Text] = Field(default={}, max_length=LABELS_LIMIT)
+    enabled: bool = Field(default=True, description="false creates the job paused.")
+
+    target: TargetBody = TargetBody()
+    payload: JsonValue = Field(default=None, description=f"Given to each run. At most {PAYLOAD_LIMIT} bytes of JSON.")
+    idempotency_key_template: str = Field(
+        default=DEFAULT_TEMPLATE, description="Runs with the same key are one intended effect. Times are the zone's."
+    )
+
+    missed_window: Annotated[CatchUpPolicy, _in_any_case(CatchUpPolicy)] = Field(
+        default=CatchUpPolicy.RUN_ONCE, description="What becomes of fires that were seen too late."
+    )
+    max_missed: Integer = Field(default=100, ge=1, le=1_000, description="RUN_ALL: how many of the newest run.")
+    catch_up_rate: Integer = Field(default=60, ge=1, le=6_000, description="RUN_ALL: runs started a minute.")
+    max_delay_seconds: Seconds | None = Field(default=None, description="DEADLINE: how late a fire may still start.")
+    misfire_grace_seconds: Seconds | None = Field(
+        default=None,
+        description="How late a fire is still live. Default: half the period, from 60 s to 10 min.",
+    )
+    lookback_seconds: float = Field(default=_MONTH, ge=60, le=_TEN_YEARS, description="Older fires are never run.")
+
+    overlap: Annotated[OverlapPolicy, _in_any_case(OverlapPolicy, _OVERLAP_ALIASES)] = Field(
+        default=OverlapPolicy.SKIP,
+        description="What a fire does while a run is active. Kubernetes' Allow, Forbid and Replace are understood.",
+    )
+    max_concurrent: Integer = Field(default=10, ge=1, le=500, description="allow: active runs at once.")
+    max_buffered: Integer = Field(default=100, ge=1, le=1_000, description="buffer_all: fires that wait.")
+
+    timeout_seconds: float = Field(default=300, ge=1, le=_MONTH, description="For one attempt.")
+    heartbeat_timeout_seconds: float | None = Field(
+        default=_DEFAULT_HEARTBEAT,
+        ge=1,
+        le=_MONTH,
+        description="Silence after which a worker counts as lost; null for workers that do not heartbeat.",
+    )
+    queue_timeout_seconds: float = Field(
+        default=86_400, ge=1, le=_MONTH, description="How long a run waits for a worker."
+    )
+    max_retries: Integer | None = Field(
+        default=None, ge=0, le=10_000, description="Attempts after the first; 3 by default."
+    )
+    max_attempts: Integer | None = Field(
+        default=None, ge=1, le=10_001, description="Instead of max_retries: the total."
+    )
+    retry_backoff: Annotated[
+        BackoffBody, BeforeValidator(_read_backoff, json_schema_input_type=Backoff | BackoffBody)
+    ] = BackoffBody()
+    isolation: Annotated[Isolation, _in_any_case(Isolation)] = Field(
+        default=Isolation.AUTO, description="workflow: each run gets a Temporal workflow of its own."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRequest:
+    """A body that was understood."""
+
+    job_id: str
+    definition: JobDefinition
+    enabled: bool
+    schedule: ParsedSchedule
+    warnings: tuple[str, ...]
+
+
+def read_job(value: JsonValue, *, default_id: str) -> JobRequest:
+    """Read the body of a job; ``default_id`` is its id where the body gives none.
+
+    Raises:
+        InvalidRequest: with every field that is wrong; the rules between fields are looked at when each is right.
+    """
+    body = read_body(JobBody, value)
+    job_id = body.job_id or default_id
+    errors = [*_broken_rules(body)]
+    try:
+        parsed = parse_schedule(body, job_id=job_id)
+    except InvalidSchedule as error:
+        raise InvalidRequest(*errors, *field_errors_of(error)) from error
+    if errors:
+        raise InvalidRequest(*errors)
+    return JobRequest(
+        job_id=job_id,
+        definition=_define(body, parsed.schedule),
+        enabled=body.enabled,
+        schedule=parsed,
+        warnings=(*parsed.warnings, *_needless_settings(body)),
+    )
+
+
+def _define(body: JobBody, schedule: Schedule) -> JobDefinition:
+    return JobDefinition(
+        name=body.name,
+        description=body.description,
+        owner=body.owner,
+        labels=body.labels,
+        schedule=schedule,
+        target=ActivityTarget(activity=body.target.activity or body.name, task_queue=body.target.task_queue),
+        payload=body.payload,
+        idempotency_key_template=body.idempotency_key_template,
+        missed_window=body.missed_window,
+        max_missed=body.max_missed,
+        catch_up_rate=body.catch_up_rate,
+        max_delay=_span(body.max_delay_seconds),
+        misfire_grace=_span(body.misfire_grace_seconds),
+        lookback=timedelta(seconds=body.lookback_seconds),
+        overlap=body.overlap,
+        max_concurrent=body.max_concurrent,
+        max_buffered=body.max_buffered,
+        timeout=timedelta(seconds=body.timeout_seconds),
+        heartbeat_timeout=_span(_heartbeat_of(body)),
+        queue_timeout=timedelta(seconds=body.queue_timeout_seconds),
+        retry=_retry_of(body),
+        isolation=body.isolation,
+    )
+
+
+def _retry_of(body: JobBody) -> RetryPolicy:
+    total = body.max_attempts or (RetryPolicy().max_attempts if body.max_retries is None else body.max_retries + 1)
+    backoff = body.retry_backoff
+    return RetryPolicy(
+        max_attempts=total,
+        backoff=backoff.kind,
+        base=timedelta(seconds=backoff.base_seconds),
+        cap=timedelta(seconds=backoff.cap_seconds),
+    )
+
+
+def _heartbeat_of(body: JobBody) -> float | None:
+    """The default is meant for attempts that last longer than it."""
+    if body.heartbeat_timeout_seconds is None or "heartbeat_timeout_seconds" in body.model_fields_set:
+        return body.heartbeat_timeout_seconds
+    return min(body.heartbeat_timeout_seconds, body.timeout_seconds)
+
+
+def _span(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+def _broken_rules(body: JobBody) -> Iterator[FieldError]:
+    """Name what is right alone and wrong together, or too large."""
+    if body.max_retries is not None and body.max_attempts is not None:
+        yield FieldError(pointer="/max_attempts", detail="give max_retries or max_attempts, not both")
+    if body.missed_window is CatchUpPolicy.DEADLINE and body.max_delay_seconds is None:
+        yield FieldError(pointer="/max_delay_seconds", detail="required with missed_window DEADLINE")
+    heartbeat = _heartbeat_of(body)
+    if heartbeat is not None and heartbeat > body.timeout_seconds:
+        yield FieldError(pointer="/heartbeat_timeout_seconds", detail="longer than timeout_seconds")
+    if heartbeat is None and body.overlap is OverlapPolicy.CANCEL_OTHER:
+        reason = "overlap cancel_other needs heartbeats: without them a cancellation never reaches the job's code"
+        yield FieldError(pointer="/heartbeat_timeout_seconds", detail=reason)
+    if body.retry_backoff.cap_seconds < body.retry_backoff.base_seconds:
+        yield FieldError(pointer="/retry_backoff/cap_seconds", detail="less than base_seconds")
+    if (size := compact_size(body.payload)) > PAYLOAD_LIMIT:
+        yield FieldError(pointer="/payload", detail=f"{size} bytes as JSON; {PAYLOAD_LIMIT} are allowed")
+    for key in body.labels:
+        if not _LABEL_KEY.fullmatch(key):
+            pointer = f"/labels/{escape_pointer(key)}"
+            yield FieldError(pointer=pointer, detail=f"a label is named by {_LABEL_KEY.pattern}")
+    try:
+        check_template(body.idempotency_key_template)
+    except InvalidTemplate as error:
+        yield from field_errors_of(error)
+
+
+def _needless_settings(body: JobBody) -> Iterator[str]:
+    """Warn of settings that are accepted and do nothing, or do more than their author may think."""
+    given = body.model_fields_set
+    if "max_delay_seconds" in given and body.missed_window is not CatchUpPolicy.DEADLINE:
+        yield "max_delay_seconds has an effect only with missed_window DEADLINE"
+    if given & {"max_missed", "catch_up_rate"} and body.missed_window is not CatchUpPolicy.RUN_ALL:
+        yield "max_missed and catch_up_rate have an effect only with missed_window RUN_ALL"
+    if "max_concurrent" in given and body.overlap is not OverlapPolicy.ALLOW:
+        yield "max_concurrent has an effect only with overlap allow"
+    if "max_buffered" in given and body.overlap is not OverlapPolicy.BUFFER_ALL:
+        yield "max_buffered has an effect only with overlap buffer_all"
+    if is_constant(body.idempotency_key_template):
+        yield "all runs share one idempotency key: effects guarded by it happen once and never again"

@@ -1,0 +1,122 @@
+"""The OpenAPI document: bodies with examples that work when pasted, and what errors look like.
+
+Bodies are read by ``body`` and not by FastAPI, so their schemas are put into the document here.
+"""
+
+from http import HTTPStatus
+from typing import Any, Final, TypeAlias
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from api.job_body import JobBody
+from api.preview import PreviewBody
+from api.problem import PROBLEM_MEDIA_TYPE, Problem
+
+# The shape of an OpenAPI document is OpenAPI's business; FastAPI types it like this too.
+Document: TypeAlias = dict[str, Any]
+
+_SCHEMAS: Final = "#/components/schemas/"
+
+_WEEKLY_REPORT: Final = {
+    "name": "send-weekly-report",
+    "schedule": "0 9 * * 1",
+    "timezone": "America/New_York",
+    "target": {"kind": "activity", "activity": "send_report", "task_queue": "reports"},
+    "payload": {"report_type": "weekly"},
+    "idempotency_key_template": "report-{{week}}",
+    "max_retries": 3,
+    "retry_backoff": "exponential",
+    "missed_window": "RUN_ONCE",
+    "timeout_seconds": 120,
+}
+
+_JOB_EXAMPLES: Final = {
+    "weekly report": {
+        "summary": "Every Monday at 9 in New York, on the queue of the team's own workers",
+        "value": _WEEKLY_REPORT,
+    },
+    "without a target": {
+        "summary": "The same; its activity is called as the job, on the default queue",
+        "value": {key: value for key, value in _WEEKLY_REPORT.items() if key != "target"},
+    },
+    "every 15 seconds": {"value": {"name": "noop", "schedule": "@every 15s"}},
+    "once": {"value": {"name": "noop", "schedule": "2030-01-01T09:00:00", "timezone": "Europe/Berlin"}},
+}
+
+_PREVIEW_EXAMPLES: Final = {
+    "one": {"value": {"schedule": "0 9 * * 1", "timezone": "America/New_York", "count": 3}},
+    "a clock change": {
+        "summary": "02:30 does not exist in New York on 8 March 2026",
+        "value": {
+            "schedule": "30 2 * * *",
+            "timezone": "America/New_York",
+            "after": "2026-03-07T12:00:00Z",
+            "count": 3,
+        },
+    },
+    "several": {"value": [{"schedule": "@daily", "count": 2}, {"schedule": "0 0 30 2 *"}]},
+}
+
+_BODIES: Final[tuple[type[BaseModel], ...]] = (JobBody, PreviewBody)
+
+_IDEMPOTENCY_KEY: Final = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "Repeated with the same key, a request is done once and answered alike. 1 to 255 visible characters.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+}
+
+
+def _json_body(schema: Document, examples: Document) -> Document:
+    content = {"application/json": {"schema": schema, "examples": examples}}
+    return {"requestBody": {"required": True, "content": content}, "parameters": [_IDEMPOTENCY_KEY]}
+
+
+CREATE_JOB_BODY: Final = _json_body({"$ref": f"{_SCHEMAS}JobBody"}, _JOB_EXAMPLES)
+
+PREVIEW_BODY: Final = _json_body(
+    {
+        "anyOf": [
+            {"$ref": f"{_SCHEMAS}PreviewBody"},
+            {"type": "array", "items": {"$ref": f"{_SCHEMAS}PreviewBody"}, "maxItems": 1_000},
+        ]
+    },
+    _PREVIEW_EXAMPLES,
+)
+
+
+def problems(*statuses: int, replayed: type[BaseModel] | None = None) -> dict[int | str, Document]:
+    """List the error answers of a route, and the answer to a repeated request where the route remembers it."""
+    content = {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": f"{_SCHEMAS}Problem"}}}
+    answers: dict[int | str, Document] = {
+        status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses
+    }
+    if replayed is not None:
+        answers[200] = {"model": replayed, "description": "Done before, by a request with the same key"}
+    return answers
+
+
+def install_openapi(app: FastAPI) -> None:
+    """Let the application describe itself, bodies and problems included."""
+
+    def describe() -> Document:
+        if app.openapi_schema is None:
+            app.openapi_schema = _describe(app)
+        return app.openapi_schema
+
+    app.openapi = describe  # type: ignore[method-assign]
+
+
+def _describe(app: FastAPI) -> Document:
+    document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    models = [(model, "validation") for model in _BODIES] + [(Problem, "serialization")]
+    _, definitions = models_json_schema(models, ref_template=f"{_SCHEMAS}{{model}}")  # type: ignore[arg-type]
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    schemas.update(definitions["$defs"])
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    return document

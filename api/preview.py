@@ -1,0 +1,103 @@
+"""What a schedule would do, without a job: the same function behind ``POST /preview`` and ``horarium preview``.
+
+Pure but for the time that it takes: a caller on an event loop runs a batch in a thread.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from pydantic import BaseModel, Field, JsonValue
+
+from api.answer import FireAnswer
+from api.body import Body, Integer, read_body
+from api.problem import FieldError, InvalidRequest, Problem, problem_of
+from workflows.contracts import JOB_ID_PATTERN
+from workflows.error import HorariumError
+from workflows.fire_times import next_fires
+from workflows.schedule import Schedule
+from workflows.schedule_description import describe_schedule
+from workflows.schedule_input import ScheduleInput
+from workflows.schedule_parser import check_fires, parse_moment, parse_schedule
+
+COUNT_LIMIT: Final = 1_000
+BATCH_LIMIT: Final = 1_000
+"""Bodies in one request; ``horarium preview --batch`` takes any number."""
+
+BATCH_COUNT_LIMIT: Final = 50_000
+"""Fires that one request may ask for in all: a few seconds of computing."""
+
+_BEGINNING: Final = datetime(1, 1, 1, tzinfo=UTC)
+
+
+class PreviewBody(Body, ScheduleInput):
+    """A schedule, and which of its fires to show."""
+
+    job_id: str = Field(
+        default="",
+        pattern=f"^$|{JOB_ID_PATTERN}",
+        description="Decides the jitter, and what H means. Without it there is none.",
+    )
+    after: str | None = Field(default=None, description="Show fires strictly after this time; by default now.")
+    count: Integer = Field(default=10, ge=0, le=COUNT_LIMIT)
+
+
+class PreviewAnswer(BaseModel):
+    """The next fires of a schedule; fewer than asked for when it ends before."""
+
+    fires: list[FireAnswer]
+    description: str
+    warnings: list[str]
+
+
+def preview(value: JsonValue, *, now: datetime) -> PreviewAnswer:
+    """Answer one body.
+
+    Raises:
+        InvalidRequest: the body is wrong.
+        InvalidSchedule: the schedule is.
+    """
+    body = read_body(PreviewBody, value)
+    parsed = parse_schedule(body, job_id=body.job_id)
+    schedule = parsed.schedule
+    after = now if body.after is None else parse_moment(body.after, timezone=schedule.timezone, pointer="/after")
+    count = body.count if schedule.max_runs is None else min(body.count, schedule.max_runs)
+    fires = list_fires(schedule, job_id=body.job_id, after=after, count=count)
+    if not fires:
+        # None after this moment is an answer; none ever is a mistake.
+        check_fires(parsed, job_id=body.job_id, after=_BEGINNING)
+    return PreviewAnswer(fires=fires, description=describe_schedule(schedule), warnings=list(parsed.warnings))
+
+
+def preview_each(values: Iterable[JsonValue], *, now: datetime) -> Iterator[PreviewAnswer | Problem]:
+    """Answer many bodies, with a problem in the place of each that is wrong."""
+    for value in values:
+        try:
+            yield preview(value, now=now)
+        except HorariumError as error:
+            yield problem_of(error)
+
+
+def check_batch(values: list[JsonValue]) -> None:
+    """Refuse a batch that asks for more than one request should.
+
+    Raises:
+        InvalidRequest: it does.
+    """
+    if len(values) > BATCH_LIMIT:
+        raise InvalidRequest(
+            FieldError(pointer="", detail=f"a list may have {BATCH_LIMIT} bodies; this has {len(values)}")
+        )
+    if sum(map(_asked_count, values)) > BATCH_COUNT_LIMIT:
+        raise InvalidRequest(FieldError(pointer="", detail=f"a list may ask for {BATCH_COUNT_LIMIT} fires in all"))
+
+
+def _asked_count(value: JsonValue) -> int:
+    count = value.get("count") if isinstance(value, dict) else None
+    return int(count) if isinstance(count, int | float) and 0 <= count <= COUNT_LIMIT else 10
+
+
+def list_fires(schedule: Schedule, *, job_id: str, after: datetime, count: int) -> list[FireAnswer]:
+    """List the next fires as callers see them, also on the clock of their zone."""
+    fires = next_fires(schedule, job_id=job_id, after=after, count=count)
+    return [FireAnswer.of(fire, timezone=schedule.timezone) for fire in fires]

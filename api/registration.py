@@ -1,0 +1,81 @@
+"""What a new job begins with: its id, its state, and how it is shown before its workflow has said anything.
+
+Pure, but that ids and keys are drawn where the caller gave none.
+"""
+
+import base64
+import hashlib
+import secrets
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from api.job_body import JobRequest
+from workflows.fire_times import next_fires
+from workflows.job import Answer, FirePlan, JobDefinition, JobRecord, JobState, Lifecycle
+from workflows.outbox import job_record
+from workflows.schedule_parser import check_fires
+
+JOB_ID_PREFIX: Final = "j_"
+
+JOB_ID_BYTES: Final = 15
+"""120 bits: no two drawn ids are ever the same. 24 characters in base 32."""
+
+
+def new_job_id(*, tenant: str, key: str | None) -> str:
+    """Make an id. From an idempotency key it is always the same, so that a repeat after a crash finds the same job."""
+    drawn = secrets.token_bytes(JOB_ID_BYTES)
+    known = hashlib.sha256(f"{tenant}\0{key}".encode()).digest()[:JOB_ID_BYTES]
+    return JOB_ID_PREFIX + base64.b32encode(drawn if key is None else known).decode().lower()
+
+
+def new_command_key() -> str:
+    """Make the key of a command whose caller gave none."""
+    return secrets.token_hex(16)
+
+
+def first_state(request: JobRequest, *, tenant: str, key: str, before: JobRecord | None, now: datetime) -> JobState:
+    """Make the state that a job begins with. ``before`` is what the mirror knows of an earlier job of the same id.
+
+    Its plan is of no revision: it only shows the first fire until the planner has been asked.
+
+    Raises:
+        InvalidSchedule: the job has no fire after ``now``.
+    """
+    job_id, definition = request.job_id, request.definition
+    check_fires(request.schedule, job_id=job_id, after=now)
+    first = next_fires(definition.schedule, job_id=job_id, after=now, count=1)
+    state = JobState(
+        tenant=tenant,
+        job_id=job_id,
+        definition=definition,
+        # Goes on counting, so that an ETag of the old registration does not fit the new one.
+        revision=before.revision + 1 if before else 1,
+        lifecycle=Lifecycle.ACTIVE if request.enabled else Lifecycle.PAUSED,
+        registered_at=now,
+        updated_at=now,
+        high_water=now,
+        version=max(_microseconds(now), before.version + 1 if before else 0),
+        fence=before.fence if before else 0,
+        plan=FirePlan(revision=0, planned_at=now, upcoming=tuple(first)),
+    )
+    record = job_record(state).model_copy(update={"definition": JobDefinition()})
+    return state.model_copy(update={"answers": (Answer(key=key, at=now, record=record),)})
+
+
+def deleted_record(found: JobRecord, *, now: datetime) -> JobRecord:
+    """Show a job as deleted that has no workflow to say so."""
+    return found.model_copy(
+        update={
+            "version": max(_microseconds(now), found.version + 1),
+            "lifecycle": Lifecycle.DELETED,
+            "updated_at": now,
+            "next_run_at": None,
+            "next_target_at": None,
+            "active_runs": 0,
+            "waiting_runs": 0,
+        }
+    )
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

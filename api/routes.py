@@ -1,0 +1,258 @@
+"""The routes under ``/api/v1``: from HTTP to the service and back, and nothing else."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from typing import Annotated, Final, Literal, TypeAlias
+from urllib.parse import urlencode
+
+from anyio import to_thread
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import BaseModel
+
+from activities.idempotency_store import IdempotencyStore, RequestKey, StoredResponse
+from activities.page import Page
+from activities.queries import JobFilter, RunFilter
+from api.answer import FireAnswer, JobAnswer, LedgerAnswer, RunAnswer
+from api.idempotency import answer_once, body_hash
+from api.openapi import CREATE_JOB_BODY, PREVIEW_BODY, problems
+from api.parameter import (
+    Cursor,
+    From,
+    Labels,
+    Limit,
+    State,
+    To,
+    read_labels,
+    read_statuses,
+    refuse_unknown_parameters,
+)
+from api.preview import PreviewAnswer, check_batch, preview, preview_each
+from api.problem import Problem
+from api.request import read_idempotency_key, read_if_match, read_json
+from api.service import JobService, LedgerRange
+from workflows.job import DEFAULT_TENANT
+
+PREFIX: Final = "/api/v1"
+
+STALE_HEADER: Final = "Horarium-Stale"
+
+LEDGER_DEFAULT: Final = timedelta(days=7)
+"""How far back the ledger is told when nobody says."""
+
+
+def _service_of(request: Request) -> JobService:
+    service: JobService = request.app.state.service
+    return service
+
+
+def _store_of(request: Request) -> IdempotencyStore:
+    store: IdempotencyStore = request.app.state.idempotency
+    return store
+
+
+Service: TypeAlias = Annotated[JobService, Depends(_service_of)]
+Store: TypeAlias = Annotated[IdempotencyStore, Depends(_store_of)]
+
+router = APIRouter(prefix=PREFIX, dependencies=[Depends(refuse_unknown_parameters)])
+
+
+@router.post(
+    "/jobs",
+    status_code=HTTPStatus.CREATED,
+    response_model=JobAnswer,
+    openapi_extra=CREATE_JOB_BODY,
+    responses=problems(409, 413, 415, 422, 503, replayed=JobAnswer),
+    tags=["jobs"],
+)
+async def create_job(request: Request, service: Service, store: Store) -> Response:
+    """Register a job. It is readable when the answer is there."""
+    key = read_idempotency_key(request)
+    body = await read_json(request)
+
+    async def work() -> StoredResponse:
+        answer = await service.create_job(body, tenant=DEFAULT_TENANT, key=key)
+        headers = {"Location": f"{PREFIX}/jobs/{answer.job_id}", "ETag": etag_of(answer)}
+        return StoredResponse(status=HTTPStatus.CREATED, headers=headers, body=answer.model_dump_json().encode())
+
+    if key is None:
+        return _respond(await work())
+    claim = RequestKey(tenant=DEFAULT_TENANT, scope="POST /jobs", key=key, body_hash=body_hash(body))
+    return _respond(await answer_once(store, claim, work))
+
+
+@router.get("/jobs", response_model=list[JobAnswer], responses=problems(400, 422, 503), tags=["jobs"])
+async def list_jobs(
+    request: Request,
+    service: Service,
+    state: State = None,
+    label: Labels = [],  # noqa: B006
+    name: Annotated[str | None, Query(description="Exactly this name.")] = None,
+    q: Annotated[
+        str | None, Query(max_length=200, description="Part of id, name, description, owner or target.")
+    ] = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Response:
+    """List jobs by id."""
+    chosen = JobFilter(state=state, labels=read_labels(label), name=name, q=q)
+    page = await service.list_jobs(chosen, tenant=DEFAULT_TENANT, cursor=cursor, limit=limit)
+    return await _page_response(request, service, page)
+
+
+@router.get("/jobs/{job_id}", response_model=JobAnswer, responses=problems(404, 503), tags=["jobs"])
+async def get_job(job_id: str, service: Service) -> Response:
+    """Read a job, a deleted one too."""
+    answer = await service.get_job(job_id, tenant=DEFAULT_TENANT)
+    headers = {"ETag": etag_of(answer)} | _stale_header(is_stale=answer.stale)
+    return _json_response(answer.model_dump_json(), headers=headers)
+
+
+@router.delete("/jobs/{job_id}", response_model=JobAnswer, responses=problems(404, 412, 422, 503), tags=["jobs"])
+async def delete_job(
+    request: Request,
+    job_id: str,
+    service: Service,
+    cancel_active: Annotated[bool, Query(description="Cancel runs that are active, rather than let them end.")] = False,
+) -> Response:
+    """Delete a job; its history stays. Deleting it again changes nothing."""
+    answer = await service.delete_job(
+        job_id,
+        tenant=DEFAULT_TENANT,
+        key=read_idempotency_key(request),
+        cancel_active=cancel_active,
+        revision=read_if_match(request),
+    )
+    return _json_response(answer.model_dump_json(), headers={"ETag": etag_of(answer)})
+
+
+@router.get(
+    "/jobs/{job_id}/runs", response_model=list[RunAnswer], responses=problems(400, 404, 422, 503), tags=["runs"]
+)
+async def list_runs(
+    request: Request,
+    job_id: str,
+    service: Service,
+    status: Annotated[list[str], Query(description="`failed` means retrying or dead.")] = [],  # noqa: B006
+    start: From = None,
+    end: To = None,
+    include: Annotated[Literal["attempts"] | None, Query(description="Tell the attempts of each run too.")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Response:
+    """List the runs of a job, newest first."""
+    chosen = RunFilter(statuses=read_statuses(status), start=start, end=end)
+    page = await service.list_runs(
+        job_id, chosen, tenant=DEFAULT_TENANT, cursor=cursor, limit=limit, include_attempts=include == "attempts"
+    )
+    return await _page_response(request, service, page)
+
+
+@router.get("/runs/{run_id}", response_model=RunAnswer, responses=problems(404, 503), tags=["runs"])
+async def get_run(run_id: str, service: Service) -> Response:
+    """Read a run with its attempts."""
+    answer = await service.get_run(run_id, tenant=DEFAULT_TENANT)
+    return _json_response(answer.model_dump_json(), headers=_stale_header(is_stale=await service.is_stale()))
+
+
+@router.get(
+    "/jobs/{job_id}/ledger", response_model=list[LedgerAnswer], responses=problems(400, 404, 422, 503), tags=["fires"]
+)
+async def list_ledger(
+    request: Request,
+    job_id: str,
+    service: Service,
+    start: From = None,
+    end: To = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Response:
+    """Say what became of every nominal time in a range, by default of the last week, oldest first."""
+    until = end or datetime.now(UTC)
+    wanted = LedgerRange(start=start or _before(until, LEDGER_DEFAULT), end=until)
+    page = await service.list_ledger(job_id, wanted, tenant=DEFAULT_TENANT, cursor=cursor, limit=limit)
+    # The range of the first page holds for the others: its cursor knows no other one.
+    bounds = {"from": wanted.start.isoformat(), "to": wanted.end.isoformat()}
+    return await _page_response(request, service, page, parameters=bounds)
+
+
+@router.get(
+    "/jobs/{job_id}/upcoming", response_model=list[FireAnswer], responses=problems(404, 422, 503), tags=["fires"]
+)
+async def list_upcoming(
+    job_id: str, service: Service, count: Annotated[int, Query(ge=0, le=1_000, description="At most so many.")] = 10
+) -> Response:
+    """List the next fires of a job."""
+    fires = await service.list_upcoming(job_id, tenant=DEFAULT_TENANT, count=count)
+    return _json_response(_dump_all(fires), headers=_stale_header(is_stale=await service.is_stale()))
+
+
+@router.post(
+    "/preview",
+    response_model=PreviewAnswer | list[PreviewAnswer | Problem],
+    openapi_extra=PREVIEW_BODY,
+    responses=problems(413, 415, 422),
+    tags=["fires"],
+)
+async def preview_schedule(request: Request) -> Response:
+    """Show what a schedule would do. A list of bodies is answered by a list, with an error in place of each bad one."""
+    read_idempotency_key(request)
+    body = await read_json(request)
+    now = datetime.now(UTC)
+    if not isinstance(body, list):
+        answer = await to_thread.run_sync(lambda: preview(body, now=now))
+        return _json_response(answer.model_dump_json())
+    check_batch(body)
+    return _json_response(await to_thread.run_sync(lambda: _dump_all([*preview_each(body, now=now)])))
+
+
+def etag_of(answer: JobAnswer) -> str:
+    """The revision of a job as an entity tag."""
+    return f'"{answer.revision}"'
+
+
+def _respond(stored: StoredResponse) -> Response:
+    return Response(stored.body, status_code=stored.status, media_type="application/json", headers=stored.headers)
+
+
+async def _page_response(
+    request: Request,
+    service: JobService,
+    page: Page[JobAnswer] | Page[RunAnswer] | Page[LedgerAnswer],
+    *,
+    parameters: Mapping[str, str] | None = None,
+) -> Response:
+    links = [
+        f'<{_page_path(request, cursor, parameters or {})}>; rel="{relation}"'
+        for relation, cursor in (("next", page.next), ("prev", page.previous))
+        if cursor is not None
+    ]
+    headers = {"Link": ", ".join(links)} if links else {}
+    return _json_response(_dump_all(page.items), headers=headers | _stale_header(is_stale=await service.is_stale()))
+
+
+def _page_path(request: Request, cursor: str, parameters: Mapping[str, str]) -> str:
+    fixed = {"cursor", *parameters}
+    kept = [(name, value) for name, value in request.query_params.multi_items() if name not in fixed]
+    return f"{request.url.path}?{urlencode([*kept, *parameters.items(), ('cursor', cursor)])}"
+
+
+def _before(moment: datetime, span: timedelta) -> datetime:
+    earliest = datetime.min.replace(tzinfo=UTC)
+    return moment - span if moment - earliest > span else earliest
+
+
+def _stale_header(*, is_stale: bool) -> dict[str, str]:
+    return {STALE_HEADER: "true"} if is_stale else {}
+
+
+def _dump_all(answers: Sequence[BaseModel]) -> str:
+    return f"[{','.join(_dump(answer) for answer in answers)}]"
+
+
+def _dump(answer: BaseModel) -> str:
+    return answer.model_dump_json(exclude_none=isinstance(answer, Problem))
+
+
+def _json_response(body: str, *, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(body, media_type="application/json", headers=headers)

@@ -1,0 +1,207 @@
+"""What the routes promise, over Temporal and the mirror together: jobs registered, read and deleted.
+
+Temporal decides and the mirror is read. A write goes to the job's workflow first and is then written through to the
+mirror, so that whoever was answered can read it; the workflow mirrors itself as well, and the newer of both stays.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pydantic import JsonValue
+
+from activities.mirror_writer import MirrorUnavailable, MirrorWriter
+from activities.page import Page
+from activities.queries import JobFilter, Queries, RecordedRun, RunFilter
+from api.answer import (
+    FireAnswer,
+    JobAnswer,
+    LedgerAnswer,
+    RunAnswer,
+    describe_job,
+    describe_ledger_entry,
+    describe_run,
+)
+from api.health import health_of
+from api.job_body import JobRequest, read_job
+from api.job_control import MAYBE_APPLIED, JobControl, JobIsGone
+from api.registration import deleted_record, first_state, new_command_key, new_job_id
+from api.temporal_probe import TemporalProbe
+from api.upcoming import undecided_entries, upcoming_fires
+from workflows.command import DeleteCommand, RegisterCommand
+from workflows.error import Conflict, NotFound, RevisionMismatch, Unavailable
+from workflows.job import JobRecord, Lifecycle, MirrorBatch
+from workflows.outbox import job_record
+from workflows.run import Run, RunStatus
+
+PARKED = RunFilter(statuses=frozenset({RunStatus.PARKED}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerRange:
+    """Which nominal times are told, both ends inclusive."""
+
+    start: datetime
+    end: datetime
+
+
+class JobService:
+    """Everything that the API does with jobs, on behalf of one tenant a call."""
+
+    def __init__(self, *, queries: Queries, writer: MirrorWriter, control: JobControl, probe: TemporalProbe) -> None:
+        self._queries = queries
+        self._writer = writer
+        self._control = control
+        self._probe = probe
+
+    async def create_job(self, body: JsonValue, *, tenant: str, key: str | None) -> JobAnswer:
+        """Register a job; it is readable when this returns. Repeated with its key, it finds what it did before.
+
+        Raises:
+            InvalidRequest: the body is wrong.
+            InvalidSchedule: the job would never fire.
+            Conflict: there is a job of this id.
+            Unavailable: the job may be registered all the same.
+        """
+        request = read_job(body, default_id=new_job_id(tenant=tenant, key=key))
+        async with self._control.turn(tenant=tenant, job_id=request.job_id):
+            await self._write_through(await self._register(request, tenant=tenant, key=key))
+        return await self._describe_fully(await self._find(tenant, request.job_id), warnings=request.warnings)
+
+    async def delete_job(
+        self, job_id: str, *, tenant: str, key: str | None, cancel_active: bool, revision: int | None
+    ) -> JobAnswer:
+        """Delete a job; its history stays. Deleting it again changes nothing.
+
+        ``revision`` is the only one that may be deleted; ``None`` means any.
+
+        Raises:
+            NotFound: there never was such a job.
+            RevisionMismatch: it has another revision.
+            Unavailable: the job may be deleted all the same.
+        """
+        async with self._control.turn(tenant=tenant, job_id=job_id):
+            found = await self._find(tenant, job_id)
+            if revision not in (None, found.revision):
+                raise RevisionMismatch(f"the job has revision {found.revision}")
+            if found.lifecycle is not Lifecycle.DELETED or (cancel_active and found.active_runs):
+                command = DeleteCommand(key=key or new_command_key(), cancel_active=cancel_active)
+                await self._write_through(await self._delete(found, command))
+        return await self._describe_fully(await self._find(tenant, job_id))
+
+    async def get_job(self, job_id: str, *, tenant: str) -> JobAnswer:
+        """Read a job, a deleted one too. Raises ``NotFound``."""
+        return await self._describe_fully(await self._find(tenant, job_id))
+
+    async def list_jobs(self, chosen: JobFilter, *, tenant: str, cursor: str | None, limit: int) -> Page[JobAnswer]:
+        """List jobs by id. Raises ``InvalidCursor``."""
+        page = await self._queries.list_jobs(tenant, chosen, cursor=cursor, limit=limit)
+        answers = await asyncio.gather(*(self._describe(record) for record in page.items))
+        return Page(tuple(answers), next=page.next, previous=page.previous)
+
+    async def list_runs(
+        self,
+        job_id: str,
+        chosen: RunFilter,
+        *,
+        tenant: str,
+        cursor: str | None,
+        limit: int,
+        include_attempts: bool,
+    ) -> Page[RunAnswer]:
+        """List the runs of a job, newest first. Raises ``NotFound`` and ``InvalidCursor``."""
+        await self._find(tenant, job_id)
+        page = await self._queries.list_runs(
+            tenant, job_id, chosen, cursor=cursor, limit=limit, include_attempts=include_attempts
+        )
+        answers = tuple(_describe_recorded(found, include_attempts=include_attempts) for found in page.items)
+        return Page(answers, next=page.next, previous=page.previous)
+
+    async def get_run(self, run_id: str, *, tenant: str) -> RunAnswer:
+        """Read a run with its attempts. Raises ``NotFound``."""
+        found = await self._queries.get_run(tenant, run_id)
+        if found is None:
+            raise NotFound("there is no such run")
+        return _describe_recorded(found, include_attempts=True)
+
+    async def list_ledger(
+        self, job_id: str, wanted: LedgerRange, *, tenant: str, cursor: str | None, limit: int
+    ) -> Page[LedgerAnswer]:
+        """Say what became of every nominal time in a range, oldest first; the last page ends with what is undecided.
+
+        Raises ``NotFound`` and ``InvalidCursor``.
+        """
+        record = await self._find(tenant, job_id)
+        page = await self._queries.list_ledger(
+            tenant, job_id, start=wanted.start, end=wanted.end, cursor=cursor, limit=limit
+        )
+        now = datetime.now(UTC)
+        undecided = () if page.next else undecided_entries(record, start=wanted.start, end=min(wanted.end, now))
+        return Page(tuple(map(describe_ledger_entry, (*page.items, *undecided))), next=page.next)
+
+    async def list_upcoming(self, job_id: str, *, tenant: str, count: int) -> Sequence[FireAnswer]:
+        """List the next fires of a job. Raises ``NotFound``."""
+        return upcoming_fires(await self._find(tenant, job_id), count=count, now=datetime.now(UTC))
+
+    async def is_stale(self) -> bool:
+        """Say whether Temporal is silent, so that what is read may be old."""
+        return not await self._probe.is_reachable()
+
+    async def _find(self, tenant: str, job_id: str) -> JobRecord:
+        record = await self._queries.get_job(tenant, job_id)
+        if record is None:
+            raise NotFound("there is no such job")
+        return record
+
+    async def _register(self, request: JobRequest, *, tenant: str, key: str | None) -> JobRecord:
+        before = await self._queries.get_job(tenant, request.job_id)
+        is_there = before is not None and before.lifecycle is not Lifecycle.DELETED
+        if is_there and key is None:
+            raise _job_exists(request.job_id)
+        command_key = key or new_command_key()
+        state = first_state(request, tenant=tenant, key=command_key, before=before, now=datetime.now(UTC))
+        command = RegisterCommand(key=command_key, state=state)
+        if not is_there:
+            return await self._control.register(command) or job_record(state)
+        try:
+            # It may be there because of this very request, whose first answer was lost: then the job remembers the key.
+            return await self._control.register_in_place(command)
+        except JobIsGone as error:
+            raise _job_exists(request.job_id) from error
+
+    async def _delete(self, found: JobRecord, command: DeleteCommand) -> JobRecord:
+        try:
+            return await self._control.delete(command, tenant=found.tenant, job_id=found.job_id)
+        except JobIsGone:
+            return deleted_record(found, now=datetime.now(UTC))
+
+    async def _write_through(self, record: JobRecord) -> None:
+        try:
+            await self._writer.write(MirrorBatch(job=record))
+        except MirrorUnavailable as error:
+            raise Unavailable(MAYBE_APPLIED) from error
+
+    async def _describe_fully(self, record: JobRecord, *, warnings: Sequence[str] = ()) -> JobAnswer:
+        page = await self._queries.list_runs(record.tenant, record.job_id, PARKED, limit=1)
+        parked = page.items[0].record.run if page.items else None
+        return await self._describe(record, parked=parked, warnings=warnings)
+
+    async def _describe(
+        self, record: JobRecord, *, parked: Run | None = None, warnings: Sequence[str] = ()
+    ) -> JobAnswer:
+        reachable, polled = await asyncio.gather(
+            self._probe.is_reachable(), self._probe.is_polled(record.definition.target.task_queue)
+        )
+        now = datetime.now(UTC)
+        health = health_of(record, polled=polled, parked=parked, now=now)
+        return describe_job(record, health=health, stale=not reachable, now=now, warnings=warnings)
+
+
+def _job_exists(job_id: str) -> Conflict:
+    return Conflict(f"there is a job {job_id} already; delete it first")
+
+
+def _describe_recorded(found: RecordedRun, *, include_attempts: bool) -> RunAnswer:
+    record = found.record
+    return describe_run(record.run, job_id=record.job_id, attempts=found.attempts if include_attempts else None)
