@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Final
@@ -35,12 +35,12 @@ class ChildCommand:
     log_path: Path
     """Standard output and error are appended here."""
 
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Set on top of this process's own environment."""
+    environment: Mapping[str, str] | None = None
+    """All of it; ``None``: that of this process."""
 
 
 class ChildProcess:
-    """One running child. Make it in the main thread: the leash is held by the thread that made it."""
+    """One child, running or ended. Make it in the main thread: the leash is held by the thread that made it."""
 
     def __init__(self, command: ChildCommand) -> None:
         self.name = command.name
@@ -50,7 +50,7 @@ class ChildProcess:
             stdin=subprocess.DEVNULL,
             stdout=_open_log(command.log_path),
             stderr=subprocess.STDOUT,
-            env={**os.environ, **command.environment},
+            env=command.environment,
             start_new_session=True,
         )
 

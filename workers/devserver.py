@@ -3,6 +3,7 @@
 Not for production; ``temporal-dev/README.md`` says what is.
 """
 
+import errno
 import shutil
 import socket
 import sys
@@ -76,14 +77,7 @@ class DevServer:
     def __init__(self, options: DevServerOptions) -> None:
         """Start it. It answers after ``wait_until_ready``."""
         self.options = options
-        options.data_dir.mkdir(parents=True, exist_ok=True)
-        self.process = ChildProcess(
-            ChildCommand(
-                name="temporal",
-                arguments=[str(find_temporal_binary()), *server_arguments(options)],
-                log_path=options.data_dir / "temporal.log",
-            )
-        )
+        self.process = ChildProcess(temporal_command(options))
 
     def wait_until_ready(self, *, limit: timedelta = READY_WITHIN) -> None:
         """Wait until it takes connections. Raises ``DevServerError`` when it ends before, or is too slow."""
@@ -100,8 +94,14 @@ class DevServer:
         self.process.stop(grace=STOP_WITHIN)
 
 
-def server_arguments(options: DevServerOptions) -> Iterator[str]:
-    """Say how the binary is called."""
+def temporal_command(options: DevServerOptions) -> ChildCommand:
+    """Say how the server is started."""
+    options.data_dir.mkdir(parents=True, exist_ok=True)
+    arguments = [str(find_temporal_binary()), *_server_arguments(options)]
+    return ChildCommand(name="temporal", arguments=arguments, log_path=options.data_dir / "temporal.log")
+
+
+def _server_arguments(options: DevServerOptions) -> Iterator[str]:
     yield from ("server", "start-dev", "--ip", LOOPBACK, "--port", str(options.port))
     yield from ("--db-filename", str(options.database), "--log-level", options.log_level)
     for pragma in _PRAGMAS:
@@ -153,16 +153,16 @@ def accepts_connections(port: int) -> bool:
         return probe.connect_ex((LOOPBACK, port)) == 0
 
 
-def is_free(port: int) -> bool:
-    """Whether a server of ours could listen on a port of this machine now."""
+def why_not_usable(port: int) -> str | None:
+    """Say why a server of ours could not listen on a port of this machine now; ``None`` when it could."""
     with closing(socket.socket()) as probe:
-        # As servers do: a port whose last connections linger is free.
+        # As servers do: a port whose last connections linger is usable.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
-        except OSError:
-            return False
-        return True
+        except OSError as error:
+            return "taken" if error.errno == errno.EADDRINUSE else (error.strerror or str(error)).lower()
+        return None
 
 
 def free_port() -> int:
