@@ -21,6 +21,9 @@ Row: TypeAlias = dict[str, SqlValue]
 UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 """PostgreSQL's text holds no NUL, and UTF-8 no half of a surrogate pair."""
 
+DOCUMENTS: Final = frozenset({"checkpoint", "result"})
+"""Columns whose text is JSON, which is written in ASCII and therefore holds anything."""
+
 NUL_SIGN: Final = "\u2400"
 REPLACEMENT_SIGN: Final = "\ufffd"
 
@@ -82,8 +85,10 @@ def _document(value: Run | Attempt) -> JsonValue:
 
 
 def _storable_row(row: Row) -> Row:
-    """Clean the plain texts; JSON documents need it not, being written in ASCII."""
-    return {name: storable(value) if isinstance(value, str) else value for name, value in row.items()}
+    return {
+        name: storable(value) if isinstance(value, str) and name not in DOCUMENTS else value
+        for name, value in row.items()
+    }
 
 
 def newest(rows: Iterable[Row], *, key: tuple[str, ...]) -> list[Row]:

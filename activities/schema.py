@@ -9,7 +9,7 @@ import logging
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from alembic import command
 from alembic.config import Config
@@ -17,8 +17,10 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.sql.schema import SchemaItem
 
 from activities.database import POSTGRESQL, Limits, open_database, reading, writing
+from activities.partition import is_partition_name
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +46,19 @@ async def is_current(engine: AsyncEngine) -> bool:
     """Tell whether the database has the schema of this release, or of a later one."""
     async with reading(engine) as connection:
         return await connection.run_sync(_is_current)
+
+
+def comparison_options(connection: Connection) -> dict[str, Any]:
+    """Tell Alembic what to compare between the tables in code and those of a database: not the partitions, which are made
+    as they are needed, nor what is declared for the other database only."""
+    dialect = connection.dialect.name
+
+    def include_object(item: SchemaItem, name: str | None, kind: str, reflected: bool, _: SchemaItem | None) -> bool:
+        if kind == "table" and reflected:
+            return name is None or not is_partition_name(name)
+        return bool(item.info.get("dialect", dialect) == dialect)
+
+    return {"include_object": include_object, "compare_type": True, "compare_server_default": True}
 
 
 def _upgrade(connection: Connection) -> None:

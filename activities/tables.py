@@ -80,9 +80,13 @@ class JobRow(Mirror, table=True):
             postgresql_where=_NOT_FINISHED_JOBS,
             sqlite_where=_NOT_FINISHED_JOBS,
         ),
-        Index("ix_jobs_labels", "labels", postgresql_using="gin", postgresql_ops={"labels": "jsonb_path_ops"}).ddl_if(
-            dialect="postgresql"
-        ),
+        Index(
+            "ix_jobs_labels",
+            "labels",
+            postgresql_using="gin",
+            postgresql_ops={"labels": "jsonb_path_ops"},
+            info={"dialect": "postgresql"},
+        ).ddl_if(dialect="postgresql"),
     )
 
     tenant: str = Field(primary_key=True, sa_type=KEY)

@@ -40,13 +40,12 @@ TEMPLATE = "horarium_template"
 
 FAST_AND_FORGETFUL = (
     "-c", "fsync=off",
-    "-c", "synchronous_commit=off",
     "-c", "full_page_writes=off",
     "-c", "max_connections=200",
     "-c", "autovacuum=off",
     "-c", "listen_addresses=",
 )  # fmt: skip
-"""What a test loses with its machine, it does not miss."""
+"""What a test loses with its machine, it does not miss. Commits do survive ``kill``."""
 
 
 class PostgresServer:

@@ -9,7 +9,7 @@ from alembic import context
 from sqlalchemy import Connection
 
 from activities.database import open_database
-from activities.partition import is_partition_name
+from activities.schema import comparison_options
 from activities.tables import METADATA
 
 
@@ -17,7 +17,7 @@ def _run(connection: Connection) -> None:
     context.configure(
         connection=connection,
         target_metadata=METADATA,
-        include_name=lambda name, kind, _: kind != "table" or name is None or not is_partition_name(name),
+        **comparison_options(connection),
         render_as_batch=connection.dialect.name == "sqlite",
     )
     with context.begin_transaction():
