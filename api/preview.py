@@ -11,14 +11,15 @@ from pydantic import BaseModel, Field, JsonValue
 
 from api.answer import FireAnswer
 from api.body import Body, Integer, read_body
-from api.problem import FieldError, InvalidRequest, Problem, problem_of
+from api.problem import FieldError, InvalidRequest, NeverFires, Problem, problem_of
+from api.strict_json import require_fit
 from workflows.contracts import JOB_ID_PATTERN
-from workflows.error import HorariumError
+from workflows.error import HorariumError, InvalidSchedule
 from workflows.fire_times import next_fires
 from workflows.schedule import Schedule
 from workflows.schedule_description import describe_schedule
 from workflows.schedule_input import ScheduleInput
-from workflows.schedule_parser import check_fires, parse_moment, parse_schedule
+from workflows.schedule_parser import ParsedSchedule, check_fires, parse_moment, parse_schedule
 
 COUNT_LIMIT: Final = 1_000
 BATCH_LIMIT: Final = 1_000
@@ -55,18 +56,25 @@ def preview(value: JsonValue, *, now: datetime) -> PreviewAnswer:
 
     Raises:
         InvalidRequest: the body is wrong.
-        InvalidSchedule: the schedule is.
+        InvalidSchedule: the schedule is; ``NeverFires`` where it can be read.
     """
-    body = read_body(PreviewBody, value)
+    body = read_body(PreviewBody, require_fit(value))
     parsed = parse_schedule(body, job_id=body.job_id)
     schedule = parsed.schedule
     after = now if body.after is None else parse_moment(body.after, timezone=schedule.timezone, pointer="/after")
     count = body.count if schedule.max_runs is None else min(body.count, schedule.max_runs)
     fires = list_fires(schedule, job_id=body.job_id, after=after, count=count)
     if not fires:
-        # None after this moment is an answer; none ever is a mistake.
-        check_fires(parsed, job_id=body.job_id, after=_BEGINNING)
+        _require_any(parsed, job_id=body.job_id)
     return PreviewAnswer(fires=fires, description=describe_schedule(schedule), warnings=list(parsed.warnings))
+
+
+def _require_any(parsed: ParsedSchedule, *, job_id: str) -> None:
+    """No fire after some moment is an answer; none ever is a mistake."""
+    try:
+        check_fires(parsed, job_id=job_id, after=_BEGINNING)
+    except InvalidSchedule as error:
+        raise NeverFires(error.reason, pointer=error.pointer, position=error.position) from error
 
 
 def preview_each(values: Iterable[JsonValue], *, now: datetime) -> Iterator[PreviewAnswer | Problem]:
@@ -76,6 +84,11 @@ def preview_each(values: Iterable[JsonValue], *, now: datetime) -> Iterator[Prev
             yield preview(value, now=now)
         except HorariumError as error:
             yield problem_of(error)
+
+
+def dump_answers(answers: Iterable[BaseModel]) -> str:
+    """Write answers as a JSON list."""
+    return f"[{','.join(answer.model_dump_json(exclude_none=isinstance(answer, Problem)) for answer in answers)}]"
 
 
 def check_batch(values: list[JsonValue]) -> None:

@@ -4,7 +4,7 @@ Owns the answer's shape and the mapping from errors to HTTP. An error that is no
 without its text.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Final
 
@@ -61,6 +61,9 @@ class Problem(BaseModel):
     status: int
     detail: str
     errors: list[FieldError] = []
+    fires: list[str] | None = Field(
+        default=None, description="Only of a previewed schedule that can be read and never fires: an empty list."
+    )
 
 
 class InvalidRequest(HorariumError):
@@ -69,6 +72,10 @@ class InvalidRequest(HorariumError):
     def __init__(self, *errors: FieldError) -> None:
         super().__init__("; ".join(describe_field_error(error) for error in errors))
         self.errors = errors
+
+
+class NeverFires(InvalidSchedule):
+    """A previewed schedule that can be read and has no fire, ever. A job with it would be refused."""
 
 
 class KeyReused(InvalidRequest):
@@ -100,6 +107,11 @@ class _Kind:
 
 _INVALID = _Kind(status=HTTPStatus.UNPROCESSABLE_ENTITY, name="invalid-request", title="The request is not valid.")
 
+_UNKNOWN = _Kind(
+    status=HTTPStatus.INTERNAL_SERVER_ERROR, name="internal-server-error", title="Horarium made a mistake."
+)
+"""An error of ours that nobody has thought of here."""
+
 _TABLE: Final[tuple[tuple[type[HorariumError], _Kind], ...]] = (
     (InvalidCursor, _Kind(status=HTTPStatus.BAD_REQUEST, name="invalid-cursor", title="The cursor is not valid.")),
     (
@@ -110,6 +122,7 @@ _TABLE: Final[tuple[tuple[type[HorariumError], _Kind], ...]] = (
             title="The idempotency key belongs to another request.",
         ),
     ),
+    (NeverFires, replace(_INVALID, name="never-fires", title="The schedule never fires.")),
     (InvalidRequest, _INVALID),
     (InvalidSchedule, _INVALID),
     (InvalidTemplate, _INVALID),
@@ -150,13 +163,14 @@ _TABLE: Final[tuple[tuple[type[HorariumError], _Kind], ...]] = (
 
 def problem_of(error: HorariumError) -> Problem:
     """Say an error as a problem."""
-    kind = _kind_of(error)
+    kind, errors = _kind_of(error), field_errors_of(error)
     return Problem(
         type=TYPE_PREFIX + kind.name,
         title=kind.title,
         status=kind.status,
-        detail=str(error),
-        errors=field_errors_of(error),
+        detail="; ".join(map(describe_field_error, errors)) or str(error),
+        errors=errors,
+        fires=[] if isinstance(error, NeverFires) else None,
     )
 
 
@@ -197,4 +211,4 @@ def describe_field_error(error: FieldError) -> str:
 
 
 def _kind_of(error: HorariumError) -> _Kind:
-    return next(kind for parent, kind in _TABLE if isinstance(error, parent))
+    return next((kind for parent, kind in _TABLE if isinstance(error, parent)), _UNKNOWN)

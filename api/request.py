@@ -22,7 +22,7 @@ _VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
 
 
 async def read_json(request: Request) -> JsonValue:
-    """Read the body as JSON.
+    """Read the body as JSON, unfit values included: see ``require_fit``.
 
     Raises:
         UnsupportedMedia: it is not sent as JSON. A browser sends nothing else to another origin without asking first.

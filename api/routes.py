@@ -1,6 +1,6 @@
 """The routes under ``/api/v1``: from HTTP to the service and back, and nothing else."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Annotated, Final, Literal, TypeAlias
@@ -8,7 +8,6 @@ from urllib.parse import urlencode
 
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import BaseModel
 
 from activities.idempotency_store import IdempotencyStore, RequestKey, StoredResponse
 from activities.page import Page
@@ -27,10 +26,11 @@ from api.parameter import (
     read_statuses,
     refuse_unknown_parameters,
 )
-from api.preview import PreviewAnswer, check_batch, preview, preview_each
+from api.preview import PreviewAnswer, check_batch, dump_answers, preview, preview_each
 from api.problem import Problem
 from api.request import read_idempotency_key, read_if_match, read_json
 from api.service import JobService, LedgerRange
+from api.strict_json import require_fit
 from workflows.job import DEFAULT_TENANT
 
 PREFIX: Final = "/api/v1"
@@ -68,7 +68,7 @@ router = APIRouter(prefix=PREFIX, dependencies=[Depends(refuse_unknown_parameter
 async def create_job(request: Request, service: Service, store: Store) -> Response:
     """Register a job. It is readable when the answer is there."""
     key = read_idempotency_key(request)
-    body = await read_json(request)
+    body = require_fit(await read_json(request))
 
     async def work() -> StoredResponse:
         answer = await service.create_job(body, tenant=DEFAULT_TENANT, key=key)
@@ -184,7 +184,7 @@ async def list_upcoming(
 ) -> Response:
     """List the next fires of a job."""
     fires = await service.list_upcoming(job_id, tenant=DEFAULT_TENANT, count=count)
-    return _json_response(_dump_all(fires), headers=_stale_header(is_stale=await service.is_stale()))
+    return _json_response(dump_answers(fires), headers=_stale_header(is_stale=await service.is_stale()))
 
 
 @router.post(
@@ -203,7 +203,7 @@ async def preview_schedule(request: Request) -> Response:
         answer = await to_thread.run_sync(lambda: preview(body, now=now))
         return _json_response(answer.model_dump_json())
     check_batch(body)
-    return _json_response(await to_thread.run_sync(lambda: _dump_all([*preview_each(body, now=now)])))
+    return _json_response(await to_thread.run_sync(lambda: dump_answers(preview_each(body, now=now))))
 
 
 def etag_of(answer: JobAnswer) -> str:
@@ -228,7 +228,7 @@ async def _page_response(
         if cursor is not None
     ]
     headers = {"Link": ", ".join(links)} if links else {}
-    return _json_response(_dump_all(page.items), headers=headers | _stale_header(is_stale=await service.is_stale()))
+    return _json_response(dump_answers(page.items), headers=headers | _stale_header(is_stale=await service.is_stale()))
 
 
 def _page_path(request: Request, cursor: str, parameters: Mapping[str, str]) -> str:
@@ -244,14 +244,6 @@ def _before(moment: datetime, span: timedelta) -> datetime:
 
 def _stale_header(*, is_stale: bool) -> dict[str, str]:
     return {STALE_HEADER: "true"} if is_stale else {}
-
-
-def _dump_all(answers: Sequence[BaseModel]) -> str:
-    return f"[{','.join(_dump(answer) for answer in answers)}]"
-
-
-def _dump(answer: BaseModel) -> str:
-    return answer.model_dump_json(exclude_none=isinstance(answer, Problem))
 
 
 def _json_response(body: str, *, headers: Mapping[str, str] | None = None) -> Response:

@@ -7,6 +7,7 @@ pair through. All of these are refused here, with a pointer to the place. Pure.
 import json
 import math
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from pydantic import JsonValue
@@ -25,6 +26,8 @@ _LONGEST_INTEGER: Final = 20
 
 _ERRORS_SHOWN: Final = 20
 
+_TOO_DEEP: Final = f"nested more than {DEPTH_LIMIT} levels deep"
+
 
 class _DuplicateKeys(dict[str, JsonValue]):
     """An object in which a key occurred twice."""
@@ -34,18 +37,31 @@ class _DuplicateKeys(dict[str, JsonValue]):
         self.duplicate = duplicate
 
 
-def parse_json(body: bytes) -> JsonValue:
-    """Read one JSON text in UTF-8.
+def parse_json(text: bytes) -> JsonValue:
+    """Read one JSON text in UTF-8. What it holds may still be unfit: see ``require_fit``.
 
     Raises:
-        InvalidRequest: the text is no JSON, or holds a value that would not survive its way unchanged.
+        InvalidRequest: it is no JSON.
     """
-    value = _read(body)
-    errors = []
-    for pointer, reason in _unfit_values(value):
-        errors.append(FieldError(pointer=pointer, detail=reason))
-        if len(errors) == _ERRORS_SHOWN:
-            break
+    try:
+        value: JsonValue = json.loads(text.decode("utf-8-sig"), parse_int=_read_integer, object_pairs_hook=_read_object)
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(FieldError(detail="not UTF-8", position=error.start)) from error
+    except json.JSONDecodeError as error:
+        reason = f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
+        raise InvalidRequest(FieldError(detail=reason, position=error.pos)) from error
+    except RecursionError as error:
+        raise InvalidRequest(FieldError(detail=_TOO_DEEP)) from error
+    return value
+
+
+def require_fit(value: JsonValue) -> JsonValue:
+    """Return a value that would survive its way unchanged.
+
+    Raises:
+        InvalidRequest: it would not; the first places where it is unfit are named.
+    """
+    errors = [FieldError(pointer=pointer, detail=reason) for pointer, reason in islice(_unfit(value), _ERRORS_SHOWN)]
     if errors:
         raise InvalidRequest(*errors)
     return value
@@ -54,21 +70,6 @@ def parse_json(body: bytes) -> JsonValue:
 def compact_size(value: JsonValue) -> int:
     """Count the bytes of a value as compact JSON in UTF-8."""
     return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
-
-
-def _read(body: bytes) -> JsonValue:
-    try:
-        text = body.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidRequest(FieldError(detail="not UTF-8", position=error.start)) from error
-    try:
-        value: JsonValue = json.loads(text, parse_int=_read_integer, object_pairs_hook=_read_object)
-    except json.JSONDecodeError as error:
-        reason = f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
-        raise InvalidRequest(FieldError(detail=reason, position=error.pos)) from error
-    except RecursionError as error:
-        raise InvalidRequest(FieldError(detail=_too_deep())) from error
-    return value
 
 
 def _read_integer(digits: str) -> int | float:
@@ -86,7 +87,7 @@ def _read_object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     return _DuplicateKeys(pairs, duplicate=duplicate)
 
 
-def _unfit_values(value: JsonValue) -> Iterator[tuple[str, str]]:
+def _unfit(value: JsonValue) -> Iterator[tuple[str, str]]:
     """Name the places, as JSON pointers, that hold what cannot be kept unchanged, with the reason."""
     open_values: list[tuple[str, int, JsonValue]] = [("", 0, value)]
     while open_values:
@@ -94,14 +95,16 @@ def _unfit_values(value: JsonValue) -> Iterator[tuple[str, str]]:
         if reason := _unfit_reason(current):
             yield pointer, reason
         if isinstance(current, dict | list) and depth == DEPTH_LIMIT:
-            yield pointer, _too_deep()
+            yield pointer, _TOO_DEEP
         elif isinstance(current, dict):
-            open_values += [(f"{pointer}/{escape_pointer(key)}", depth + 1, inner) for key, inner in current.items()]
+            open_values += [
+                (f"{pointer}/{escape_pointer(str(key))}", depth + 1, inner) for key, inner in current.items()
+            ]
         elif isinstance(current, list):
             open_values += [(f"{pointer}/{index}", depth + 1, inner) for index, inner in enumerate(current)]
 
 
-def _unfit_reason(value: JsonValue) -> str | None:
+def _unfit_reason(value: object) -> str | None:
     match value:
         case bool() | None:
             return None
@@ -114,9 +117,15 @@ def _unfit_reason(value: JsonValue) -> str | None:
         case _DuplicateKeys():
             return f"the key {value.duplicate[:100]!r} occurs twice"
         case dict():
-            return next((reason for key in value if (reason := _unfit_text(key))), None)
-        case _:
+            return next((reason for key in value if (reason := _unfit_key(key))), None)
+        case list():
             return None
+        case _:
+            return "JSON has no such value"
+
+
+def _unfit_key(key: object) -> str | None:
+    return _unfit_text(key) if isinstance(key, str) else "the keys of an object are strings"
 
 
 def _unfit_text(text: str) -> str | None:
@@ -132,7 +141,3 @@ def _unfit_text(text: str) -> str | None:
 def escape_pointer(key: str) -> str:
     """Write one key as a token of a JSON pointer, fit to be printed."""
     return key[:100].encode(errors="replace").decode().replace("~", "~0").replace("/", "~1")
-
-
-def _too_deep() -> str:
-    return f"nested more than {DEPTH_LIMIT} levels deep"

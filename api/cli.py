@@ -1,0 +1,338 @@
+"""The command line: ``horarium``.
+
+Thin: it reads what the user gives, calls the API or starts a process, and shows the answer. Heavy modules are imported
+by the command that needs them, so that ``--help`` and ``preview`` start at once. Exit codes: 0 done, 1 not done, 2 what
+was given is wrong.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Final, NoReturn
+from urllib.parse import quote
+
+import typer
+from pydantic import JsonValue
+
+from api.cli_input import BadInput, given, list_bodies, read_bytes, read_document, read_json, read_schedule, read_value
+from api.problem import problem_of
+from workflows.error import HorariumError
+
+WRONG: Final = 2
+
+app = typer.Typer(
+    help="Durable cron on Temporal.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+jobs_app = typer.Typer(help="Register, read and delete jobs.", no_args_is_help=True)
+app.add_typer(jobs_app, name="jobs")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as the API answers it.")]
+Zone = Annotated[str | None, typer.Option("--timezone", "-z", help="IANA name, such as Europe/Berlin. Default: UTC.")]
+Count = Annotated[int, typer.Option("--count", "-n", min=0, max=1_000, help="How many fires.")]
+
+
+def main() -> NoReturn:
+    """Run a command and leave with its exit code."""
+    code = _run()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            # Whoever read the output has seen enough.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    # The Temporal library sometimes aborts at the interpreter's own exit, when all work is done.
+    os._exit(code)
+
+
+def _run() -> int:
+    from api.cli_client import CommandFailed
+
+    try:
+        app()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except CommandFailed as error:
+        return _say(str(error), error.code)
+    except BadInput as error:
+        return _say(str(error), WRONG)
+    except HorariumError as error:
+        return _say(problem_of(error).detail, WRONG)
+    except BrokenPipeError:
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _say(message: str, code: int) -> int:
+    print(f"horarium: {message}", file=sys.stderr)
+    return code
+
+
+@app.command()
+def dev(
+    data_dir: Annotated[Path, typer.Option(help="Where everything is kept, logs included.")] = Path(".data"),
+    api_port: Annotated[int, typer.Option(help="Port of the API.")] = 8000,
+    temporal_port: Annotated[int, typer.Option(help="Port of the Temporal server.")] = 7233,
+    ui_port: Annotated[int, typer.Option(help="Port of Temporal's Web UI.")] = 8233,
+    examples: Annotated[
+        bool, typer.Option("--examples/--no-examples", help="Whether to register example jobs.")
+    ] = True,
+) -> None:
+    """Start everything on this machine: Temporal, a worker, the API and example jobs. Ctrl-C stops it."""
+    from workers.dev_stack import DevOptions, run_dev_stack
+
+    options = DevOptions(
+        data_dir=data_dir, api_port=api_port, temporal_port=temporal_port, ui_port=ui_port, examples=examples
+    )
+    raise typer.Exit(run_dev_stack(options))
+
+
+@app.command()
+def preview(
+    schedule: Annotated[str | None, typer.Argument(help='Such as "0 9 * * 1", "@every 15m" or a JSON object.')] = None,
+    timezone: Zone = None,
+    after: Annotated[str | None, typer.Option(help="Show fires after this time. Default: now.")] = None,
+    count: Count = 5,
+    job_id: Annotated[str | None, typer.Option(help="Decides the jitter, and what H means.")] = None,
+    jitter_window_seconds: Annotated[float | None, typer.Option(help="Width of the jitter window.")] = None,
+    dst_gap: Annotated[str | None, typer.Option(help="first_valid, skip or keep_offset.")] = None,
+    dst_fold: Annotated[str | None, typer.Option(help="first, second or both.")] = None,
+    start_at: Annotated[str | None, typer.Option(help="No fire before this time.")] = None,
+    end_at: Annotated[str | None, typer.Option(help="No fire after this time.")] = None,
+    batch: Annotated[
+        str | None, typer.Option(metavar="FILE|-", help="A JSON list of previews; prints the list of answers.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show when a schedule fires. Needs no server."""
+    if batch is not None:
+        if schedule is not None:
+            raise BadInput("give a schedule or --batch, not both")
+        _preview_batch(batch)
+        return
+    if schedule is None:
+        raise BadInput('give a schedule, such as: horarium preview "0 9 * * 1"')
+    dst = given({"gap": dst_gap, "fold": dst_fold})
+    fields: dict[str, JsonValue] = {
+        "schedule": read_schedule(schedule),
+        "timezone": timezone,
+        "after": after,
+        "count": count,
+        "job_id": job_id,
+        "jitter_window_seconds": jitter_window_seconds,
+        "dst": dst or None,
+        "start_at": start_at,
+        "end_at": end_at,
+    }
+    _preview_one(given(fields), as_json=as_json)
+
+
+def _preview_one(body: dict[str, JsonValue], *, as_json: bool) -> None:
+    from api.cli_table import print_preview
+    from api.preview import preview as compute
+
+    answer = compute(body, now=datetime.now(UTC))
+    if as_json:
+        print(answer.model_dump_json())
+    else:
+        print_preview(answer.model_dump(mode="json"))
+
+
+def _preview_batch(name: str) -> None:
+    from api.preview import dump_answers, preview_each
+
+    bodies = read_json(read_bytes(name), name=name)
+    if not isinstance(bodies, list):
+        raise BadInput(f"{name}: expected a JSON list of previews")
+    print(dump_answers(preview_each(bodies, now=datetime.now(UTC))))
+
+
+@jobs_app.command("create")
+def create_job(
+    name: Annotated[str | None, typer.Argument(help="Also the activity, unless --activity says another.")] = None,
+    schedule: Annotated[str | None, typer.Argument(help='Such as "0 9 * * 1", "@every 15m" or a JSON object.')] = None,
+    file: Annotated[
+        str | None, typer.Option("--file", "-f", metavar="FILE|-", help="JSON or YAML: a body, or a list of them.")
+    ] = None,
+    timezone: Zone = None,
+    job_id: Annotated[str | None, typer.Option(help="Your own id. Default: one is made.")] = None,
+    activity: Annotated[str | None, typer.Option(help="The activity to run.")] = None,
+    task_queue: Annotated[str | None, typer.Option(help="Where its workers listen.")] = None,
+    payload: Annotated[str | None, typer.Option(help="JSON, given to each run.")] = None,
+    owner: Annotated[str | None, typer.Option(help="A team or a person to ask.")] = None,
+    description: Annotated[str | None, typer.Option()] = None,
+    label: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="May be repeated.")] = None,
+    overlap: Annotated[str | None, typer.Option(help="skip, buffer_one, allow, ...")] = None,
+    missed_window: Annotated[str | None, typer.Option(help="SKIP, RUN_ONCE, RUN_ALL or DEADLINE.")] = None,
+    max_delay_seconds: Annotated[float | None, typer.Option(help="With DEADLINE.")] = None,
+    max_retries: Annotated[int | None, typer.Option()] = None,
+    timeout_seconds: Annotated[float | None, typer.Option(help="For one attempt.")] = None,
+    paused: Annotated[bool, typer.Option("--paused", help="Create it paused.")] = False,
+    idempotency_key: Annotated[str | None, typer.Option(help="Repeated with it, nothing is done twice.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Register a job. Options go before what a file says."""
+    target = given({"activity": activity, "task_queue": task_queue})
+    options = given(
+        {
+            "name": name,
+            "schedule": None if schedule is None else read_schedule(schedule),
+            "timezone": timezone,
+            "job_id": job_id,
+            "target": {"kind": "activity", **target} if target else None,
+            "payload": None if payload is None else read_value(payload, option="--payload"),
+            "owner": owner,
+            "description": description,
+            "labels": _read_labels(label) if label else None,
+            "overlap": overlap,
+            "missed_window": missed_window,
+            "max_delay_seconds": max_delay_seconds,
+            "max_retries": max_retries,
+            "timeout_seconds": timeout_seconds,
+            "enabled": False if paused else None,
+        }
+    )
+    bodies = [{}] if file is None else list_bodies(read_document(file), name=file)
+    if len(bodies) > 1 and (options or idempotency_key):
+        raise BadInput("options and a key are for one job; the file has several")
+    _create_jobs([{**body, **options} for body in bodies], key=idempotency_key, as_json=as_json)
+
+
+def _create_jobs(bodies: Sequence[dict[str, JsonValue]], *, key: str | None, as_json: bool) -> None:
+    from api.cli_client import ApiClient
+    from api.cli_table import print_line
+
+    with ApiClient() as client:
+        for body in bodies:
+            job = client.post("/api/v1/jobs", body, key=key)
+            if as_json:
+                _print_json(job)
+                continue
+            print_line(f"created {job['job_id']} ({job['name']}); next run: {job['next_run_at'] or 'none'}")
+            for warning in job["warnings"] if isinstance(job["warnings"], list) else []:
+                print(f"warning: {warning}", file=sys.stderr)
+
+
+@jobs_app.command("list")
+def list_jobs(
+    state: Annotated[
+        str | None, typer.Option(help="active, paused, completed or deleted. Default: all but deleted.")
+    ] = None,
+    label: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="May be repeated.")] = None,
+    q: Annotated[
+        str | None, typer.Option("--search", "-q", help="Part of id, name, description, owner or target.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1)] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """List jobs."""
+    from api.cli_client import ApiClient
+    from api.cli_table import print_jobs
+
+    filters = [("state", state), ("q", q), *(("label", each) for each in label or [])]
+    parameters = [(name, value) for name, value in filters if value is not None]
+    with ApiClient() as client:
+        found = client.list_all("/api/v1/jobs", parameters=parameters, limit=limit)
+    _print_json(found) if as_json else print_jobs(found)
+
+
+@jobs_app.command("show")
+def show_job(job: str, as_json: AsJson = False) -> None:
+    """Show one job."""
+    from api.cli_client import ApiClient
+    from api.cli_table import print_job
+
+    with ApiClient() as client:
+        found = client.get(f"/api/v1/jobs/{_segment(job)}")
+    _print_json(found) if as_json else print_job(found)
+
+
+@jobs_app.command("delete")
+def delete_job(
+    job: str,
+    cancel_active: Annotated[bool, typer.Option("--cancel-active", help="Cancel runs that are active.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a job; its history stays."""
+    from api.cli_client import ApiClient
+    from api.cli_table import print_line
+
+    parameters = {"cancel_active": "true"} if cancel_active else {}
+    with ApiClient() as client:
+        found = client.delete(f"/api/v1/jobs/{_segment(job)}", parameters=parameters)
+    _print_json(found) if as_json else print_line(f"deleted {found['job_id']} ({found['name']})")
+
+
+@app.command()
+def runs(
+    job: str,
+    status: Annotated[str | None, typer.Option(help="A status, several with commas, or failed.")] = None,
+    limit: Annotated[int, typer.Option(min=1)] = 20,
+    attempts: Annotated[bool, typer.Option("--attempts", help="With --json: the attempts too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the runs of a job, newest first."""
+    from api.cli_client import ApiClient
+    from api.cli_table import print_runs
+
+    filters = [("status", status), ("include", "attempts" if attempts else None)]
+    parameters = [(name, value) for name, value in filters if value is not None]
+    with ApiClient() as client:
+        found = client.list_all(f"/api/v1/jobs/{_segment(job)}/runs", parameters=parameters, limit=limit)
+    _print_json(found) if as_json else print_runs(found)
+
+
+@app.command()
+def api(
+    host: Annotated[str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Default: 8000.")] = None,
+) -> None:
+    """Serve the HTTP API."""
+    from api.__main__ import run
+    from workers.settings import InvalidSettings, read_settings
+
+    try:
+        settings = read_settings({"api_host": host, "api_port": port})
+    except InvalidSettings as error:
+        raise BadInput(str(error)) from error
+    run(settings)
+
+
+@app.command()
+def worker(
+    role: Annotated[str | None, typer.Option(help="scheduler, job or both. Default: both.")] = None,
+    activities: Annotated[str | None, typer.Option(help="Modules with job code, separated by commas.")] = None,
+    task_queues: Annotated[str | None, typer.Option(help="Queues whose jobs it runs, separated by commas.")] = None,
+) -> None:
+    """Run a worker: jobs' workflows, job code, or both."""
+    from workers.__main__ import run
+    from workers.settings import InvalidSettings, read_settings
+
+    try:
+        settings = read_settings({"role": role, "activities": activities, "task_queues": task_queues})
+    except InvalidSettings as error:
+        raise BadInput(str(error)) from error
+    run(settings)
+
+
+def _read_labels(labels: Sequence[str]) -> dict[str, JsonValue]:
+    pairs = [label.partition("=") for label in labels]
+    for key, separator, _ in pairs:
+        if not separator or not key:
+            raise BadInput("--label: give KEY=VALUE")
+    return {key: value for key, _, value in pairs}
+
+
+def _segment(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _print_json(value: Mapping[str, JsonValue] | Sequence[Mapping[str, JsonValue]]) -> None:
+    print(json.dumps(value, ensure_ascii=False))

@@ -1,0 +1,105 @@
+"""What the command line reads: files of JSON or YAML, and options that become fields of a body."""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import yaml
+from pydantic import JsonValue
+
+from api.problem import InvalidRequest, describe_field_error
+from api.strict_json import parse_json, require_fit
+
+STANDARD_INPUT: Final = "-"
+
+
+class BadInput(Exception):
+    """What the user gave cannot be meant. One line that says what and where."""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without its own idea of times, which the API reads better: they stay text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_document(name: str) -> JsonValue:
+    """Read a file, or standard input for ``-``: JSON where it looks like it, else YAML. Raises ``BadInput``."""
+    text = read_bytes(name)
+    is_json = name.endswith(".json") or text.lstrip()[:1] in (b"{", b"[")
+    return read_json(text, name=name) if is_json else _read_yaml(text, name=name)
+
+
+def read_json(text: bytes, *, name: str) -> JsonValue:
+    """Read JSON. Raises ``BadInput``."""
+    try:
+        return parse_json(text)
+    except InvalidRequest as error:
+        raise BadInput(f"{_shown(name)}: {error}") from error
+
+
+def read_bytes(name: str) -> bytes:
+    """Read a file, or standard input for ``-``. Raises ``BadInput``."""
+    if name == STANDARD_INPUT:
+        return sys.stdin.buffer.read()
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise BadInput(f"{name}: {error.strerror}") from error
+
+
+def read_value(text: str, *, option: str) -> JsonValue:
+    """Read the JSON value of an option. Raises ``BadInput``."""
+    try:
+        return require_fit(parse_json(text.encode(errors="replace")))
+    except InvalidRequest as error:
+        raise BadInput(f"{option}: {error}") from error
+
+
+def read_schedule(text: str) -> JsonValue:
+    """Read a schedule: an object where it looks like one, else as it stands. Raises ``BadInput``."""
+    return read_value(text, option="SCHEDULE") if text.lstrip().startswith("{") else text
+
+
+def list_bodies(document: JsonValue, *, name: str) -> list[dict[str, JsonValue]]:
+    """List the bodies in a document: one object, a list of them, or a list under ``jobs``. Raises ``BadInput``."""
+    if isinstance(document, dict) and isinstance(document.get("jobs"), list) and len(document) == 1:
+        document = document["jobs"]
+    bodies = document if isinstance(document, list) else [document]
+    for body in bodies:
+        if not isinstance(body, dict):
+            raise BadInput(f"{_shown(name)}: expected an object, or a list of objects, not {json.dumps(body)[:60]}")
+    return [body for body in bodies if isinstance(body, dict)]
+
+
+def given(fields: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Keep the options that were given."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def describe_problem(problem: Mapping[str, JsonValue]) -> str:
+    """Say a problem of the API in a line that names its fields."""
+    detail = problem.get("detail")
+    return str(detail if detail else problem.get("title", "the API refused"))
+
+
+def _read_yaml(text: bytes, *, name: str) -> JsonValue:
+    try:
+        value: JsonValue = yaml.load(text, Loader=_Loader)
+        return require_fit(value)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        raise BadInput(f"{_shown(name)}: not YAML: {getattr(error, 'problem', None) or 'unreadable'}{place}") from error
+    except InvalidRequest as error:
+        raise BadInput(f"{_shown(name)}: {'; '.join(map(describe_field_error, error.errors))}") from error
+
+
+def _shown(name: str) -> str:
+    return "standard input" if name == STANDARD_INPUT else name

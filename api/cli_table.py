@@ -1,0 +1,138 @@
+"""How the command line shows things to people: short tables and lines."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pydantic import JsonValue
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+_WIDE: Final = 240
+"""Columns where the output is a file or a pipe: nothing is cut that a program may want."""
+
+_COLOURS: Final = {
+    "active": "green",
+    "success": "green",
+    "running": "cyan",
+    "pending": "cyan",
+    "retrying": "yellow",
+    "parked": "yellow",
+    "paused": "yellow",
+    "missed": "red",
+    "dead": "red",
+    "cancelled": "magenta",
+    "completed": "dim",
+    "deleted": "dim",
+}
+
+
+def print_jobs(jobs: Sequence[Mapping[str, JsonValue]]) -> None:
+    """Show jobs, a line each."""
+    rows = [
+        (
+            _text(job["job_id"]),
+            _text(job["name"]),
+            _coloured(job["state"]),
+            show_schedule(job["schedule"]),
+            _text(job["timezone"]),
+            _text(job["next_run_at"]),
+            _coloured(job["last_status"]),
+            "" if _is_healthy(job) else "[red]see jobs show[/]",
+        )
+        for job in jobs
+    ]
+    _print_table(("JOB", "NAME", "STATE", "SCHEDULE", "ZONE", "NEXT RUN", "LAST", ""), rows, empty="no jobs")
+
+
+def print_job(job: Mapping[str, JsonValue]) -> None:
+    """Show a job: how it stands, then what it is."""
+    first = (
+        "job_id",
+        "name",
+        "state",
+        "next_run_at",
+        "next_target_at",
+        "last_status",
+        "last_finished_at",
+        "last_error",
+    )
+    for name in (*first, *(name for name in job if name not in first)):
+        value = job.get(name)
+        if value not in (None, "", [], {}):
+            _console().print(f"[bold]{name}[/]: {_coloured(value) if name == 'state' else _text(value)}")
+
+
+def print_runs(runs: Sequence[Mapping[str, JsonValue]]) -> None:
+    """Show runs, a line each."""
+    rows = [
+        (
+            _text(run["scheduled_at"]),
+            _coloured(run["status"]),
+            f"{run['attempt']}/{run['max_attempts']}",
+            _text(run["started_at"]),
+            "" if run["duration"] is None else f"{run['duration']} s",
+            _text(run["error"] or run["reason"]),
+            _text(run["run_id"]),
+        )
+        for run in runs
+    ]
+    _print_table(("SCHEDULED", "STATUS", "ATTEMPT", "STARTED", "TOOK", "ERROR", "RUN"), rows, empty="no runs")
+
+
+def print_preview(answer: Mapping[str, JsonValue]) -> None:
+    """Show the next fires of a schedule."""
+    console = _console()
+    console.print(f"[bold]{_text(answer['description'])}[/]")
+    for warning in _list(answer["warnings"]):
+        console.print(f"[yellow]warning[/]: {_text(warning)}")
+    fires = [fire for fire in _list(answer["fires"]) if isinstance(fire, dict)]
+    rows = [(_text(fire["local"]), _text(fire["nominal"]), _text(fire["target"])) for fire in fires]
+    _print_table(("LOCAL", "NOMINAL", "TARGET"), rows, empty="no fires after this time")
+
+
+def print_line(text: str) -> None:
+    """Show one line, as it stands."""
+    _console().print(escape(text))
+
+
+def show_schedule(schedule: JsonValue) -> str:
+    """Write the schedule of a job shortly."""
+    if isinstance(schedule, dict):
+        return _text(
+            " ".join(f"{name} {value}" for name, value in schedule.items() if name not in ("anchor", "dtstart"))
+        )
+    return _text(schedule)
+
+
+def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str) -> None:
+    if not rows:
+        _console().print(empty)
+        return
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*row)
+    _console().print(table)
+
+
+def _console() -> Console:
+    return Console(soft_wrap=False, highlight=False, width=None if sys.stdout.isatty() else _WIDE)
+
+
+def _is_healthy(job: Mapping[str, JsonValue]) -> bool:
+    health = job.get("health")
+    return not isinstance(health, dict) or bool(health.get("ok"))
+
+
+def _coloured(value: JsonValue) -> str:
+    colour = _COLOURS.get(str(value))
+    return f"[{colour}]{_text(value)}[/]" if colour else _text(value)
+
+
+def _text(value: JsonValue) -> str:
+    return "" if value is None else escape(str(value))
+
+
+def _list(value: JsonValue) -> list[JsonValue]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,109 @@
+"""What a new job begins with, and how it is shown before its workflow has said anything."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pydantic import JsonValue
+
+from api.job_body import JobRequest, read_job
+from api.registration import deleted_record, first_state, new_job_id
+from workflows.contracts import SA_NEXT_FIRE
+from workflows.error import InvalidSchedule
+from workflows.job import JobDefinition, JobRecord, JobState, Lifecycle
+from workflows.outbox import job_record
+from workflows.turn import needs_plan
+from workflows.visibility import job_search_attributes
+
+NOW = datetime(2026, 6, 1, 12, 0, 0, 250_000, tzinfo=UTC)
+NOW_IN_MICROSECONDS = 1_780_315_200_250_000
+
+
+def request_of(**fields: str | bool) -> JobRequest:
+    body: dict[str, JsonValue] = {
+        "name": "report",
+        "schedule": "0 9 * * 1",
+        "timezone": "America/New_York",
+        "time_critical": True,
+        **fields,
+    }
+    return read_job(body, default_id="j_1")
+
+
+def state_of(request: JobRequest, *, before: JobRecord | None = None) -> JobState:
+    return first_state(request, tenant="default", key="k", before=before, now=NOW)
+
+
+def old_record(**changes: object) -> JobRecord:
+    record = JobRecord(job_id="j_1", version=7, revision=3, fence=9, registered_at=NOW, updated_at=NOW, high_water=NOW)
+    return record.model_copy(update={"lifecycle": Lifecycle.DELETED, **changes})
+
+
+def test_a_new_job_shows_its_first_fire() -> None:
+    """Who has just registered a job is told when it fires: 9 o'clock in New York is 13:00 UTC in June."""
+    record = job_record(state_of(request_of()))
+    assert record.next_run_at == record.next_target_at == datetime(2026, 6, 1, 13, tzinfo=UTC)
+    assert record.version == NOW_IN_MICROSECONDS
+    assert job_search_attributes(state_of(request_of()))[SA_NEXT_FIRE] == record.next_run_at
+
+
+def test_the_first_fire_is_shown_and_still_planned() -> None:
+    """The planner is asked all the same: the front door does not decide fires."""
+    assert needs_plan(state_of(request_of()), now=NOW)
+
+
+def test_a_job_that_is_not_enabled_is_paused_and_has_no_next_fire() -> None:
+    """``enabled: false`` creates it paused."""
+    record = job_record(state_of(request_of(enabled=False)))
+    assert record.lifecycle is Lifecycle.PAUSED
+    assert record.next_run_at is None
+
+
+def test_the_request_itself_is_remembered_under_its_key() -> None:
+    """A request that is repeated after a crash finds its own answer; the definition is not kept twice."""
+    (answer,) = state_of(request_of()).answers
+    assert answer.key == "k"
+    assert answer.record.definition == JobDefinition()
+    assert answer.refusal == ""
+
+
+def test_a_registration_of_a_deleted_id_goes_on_from_where_the_old_one_ended() -> None:
+    """Fence, version and revision never fall, so that late writes and old ETags of the old one do not fit."""
+    state = state_of(request_of(), before=old_record(version=NOW_IN_MICROSECONDS + 5))
+    assert state.version == NOW_IN_MICROSECONDS + 6
+    assert state.revision == 4
+    assert state.fence == 9
+    assert state_of(request_of(), before=old_record()).version == NOW_IN_MICROSECONDS
+
+
+@pytest.mark.parametrize(
+    ("schedule", "end_at", "pointer"),
+    [
+        ("2026-06-01T12:00:00Z", None, "/schedule"),
+        ("1970-01-01T00:00:00Z", None, "/schedule"),
+        ("0 0 30 2 *", None, "/schedule"),
+        ("0 9 * * 1", "2026-06-01T00:00:00Z", "/end_at"),
+    ],
+)
+def test_a_job_that_would_never_fire_is_refused(schedule: str, end_at: str | None, pointer: str) -> None:
+    """A time that has passed, a date that does not exist, an end before the first fire."""
+    fields = {"schedule": schedule} | ({"end_at": end_at} if end_at else {})
+    with pytest.raises(InvalidSchedule, match="never fires") as refusal:
+        state_of(request_of(**fields))
+    assert refusal.value.pointer == pointer
+
+
+def test_ids_are_drawn_and_with_a_key_always_the_same() -> None:
+    """A repeated request must find its job; tenants and keys do not meet."""
+    assert new_job_id(tenant="a", key=None) != new_job_id(tenant="a", key=None)
+    assert new_job_id(tenant="a", key="k") == new_job_id(tenant="a", key="k")
+    ids = {new_job_id(tenant=tenant, key=key) for tenant in ("a", "b") for key in ("k", "l", "")}
+    assert len(ids) == 6
+    assert all(len(each) == 26 and each.startswith("j_") for each in ids)
+
+
+def test_a_job_without_a_workflow_is_shown_as_deleted() -> None:
+    """Nobody is left to say so, and later records of the lost workflow, if any, must not undo it."""
+    record = deleted_record(old_record(lifecycle=Lifecycle.ACTIVE, next_run_at=NOW, active_runs=1), now=NOW)
+    assert record.lifecycle is Lifecycle.DELETED
+    assert (record.next_run_at, record.active_runs, record.version) == (None, 0, NOW_IN_MICROSECONDS)
+    assert deleted_record(old_record(version=2**60), now=NOW + timedelta(1)).version == 2**60 + 1
