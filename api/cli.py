@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Final, NoReturn
 from urllib.parse import quote
 
@@ -21,6 +22,8 @@ from api.problem import problem_of
 from workflows.error import HorariumError
 
 WRONG: Final = 2
+
+DATA_DIR: Final = Path(".data")
 
 app = typer.Typer(
     help="Durable cron on Temporal.",
@@ -77,7 +80,7 @@ def _say(message: str, code: int) -> int:
 
 @app.command()
 def dev(
-    data_dir: Annotated[Path, typer.Option(help="Where everything is kept, logs included.")] = Path(".data"),
+    data_dir: Annotated[Path, typer.Option(help="Where everything is kept, logs included.")] = DATA_DIR,
     api_port: Annotated[int, typer.Option(help="Port of the API.")] = 8000,
     temporal_port: Annotated[int, typer.Option(help="Port of the Temporal server.")] = 7233,
     ui_port: Annotated[int, typer.Option(help="Port of Temporal's Web UI.")] = 8233,

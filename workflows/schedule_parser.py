@@ -95,6 +95,11 @@ def check_fires(parsed: ParsedSchedule, *, job_id: str, after: datetime) -> None
         raise _explain_no_fire(parsed, job_id, after)
 
 
+def parse_moment(given: str, *, timezone: str, pointer: str) -> datetime:
+    """Read a time in UTC; without an offset it is local in ``timezone``. Raises InvalidSchedule."""
+    return _to_utc(_read_time(given, pointer), timezone, pointer)
+
+
 def _explain_no_fire(parsed: ParsedSchedule, job_id: str, after: datetime) -> InvalidSchedule:
     """Say which field is to blame, by leaving the others out one by one."""
     schedule = parsed.schedule
