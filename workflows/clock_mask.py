@@ -56,6 +56,15 @@ def list_seconds(mask: int) -> Iterator[int]:
         hour += _HOUR
 
 
+def list_last_seconds(mask: int, count: int) -> list[int]:
+    """List the latest ``count`` seconds of a mask, earliest first."""
+    seconds: list[int] = []
+    while mask and len(seconds) < count:
+        seconds.append(mask.bit_length() - 1)
+        mask ^= 1 << seconds[-1]
+    return seconds[::-1]
+
+
 def first_second(mask: int) -> int:
     """The earliest second of a mask that is not empty."""
     return (mask & -mask).bit_length() - 1

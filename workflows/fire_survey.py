@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from workflows.clock_mask import first_second, last_second, list_seconds
+from workflows.clock_mask import first_second, last_second, list_last_seconds
 from workflows.fire_exclusion import SortedFires
 
 
@@ -52,8 +52,11 @@ class FireTally:
 
     def list_newest(self) -> list[int]:
         """List the newest wanted instants, oldest first."""
-        instants = [midnight + second for midnight, mask in self._recent for second in list_seconds(mask)]
-        return instants[-self._newest :] if self._newest > 0 else []
+        newest: list[int] = []
+        for midnight, mask in reversed(self._recent):
+            seconds = list_last_seconds(mask, self._newest - len(newest))
+            newest = [*(midnight + second for second in seconds), *newest]
+        return newest
 
     def _append(self, run: InstantRange) -> bool:
         before = self.ranges[-1] if self.ranges else None

@@ -55,10 +55,15 @@ from workflows.zone import (
 )
 
 _MAX_DAYS = 1_500
-"""Days with fires that one call looks at. Only a schedule that is excluded for longer than that notices."""
+"""Days with fires that a listing looks at beyond those it lists. Only a job that is excluded for longer notices."""
 
-_MAX_RANGES = 2_000
-"""Ranges in one survey. A caller continues from ``through``."""
+_HORIZON = timedelta(days=200 * 366)
+"""How far ahead next fires are listed. 29 February on a given weekday comes round five times or more in it."""
+
+_MAX_SURVEYED_DAYS = 500
+_MAX_SURVEYED_SPAN = timedelta(days=30 * 365)
+_MAX_RANGES = 1_000
+"""What one survey does at most: days with fires, time, and ranges. A caller continues from its ``through``."""
 
 _MAX_EXCLUDED_LISTED = 1_000
 """Excluded fires that ``next_fires`` lists beside the wanted ones."""
@@ -83,15 +88,15 @@ def fires_between(schedule: Schedule, start: datetime, end: datetime, *, job_id:
 def next_fires(schedule: Schedule, *, job_id: str, after: datetime, count: int, excluded: bool = False) -> list[Fire]:
     """List the next ``count`` wanted fires strictly after ``after``; fewer when the schedule ends before.
 
-    With ``excluded`` the unwanted fires between them are listed too, at most a thousand. The search gives up when 1,500
-    days in a row had only excluded fires.
+    Looks two hundred years ahead, and gives up when about 1,500 days with fires had only excluded ones. With
+    ``excluded`` the unwanted fires between the wanted ones are listed too, at most a thousand.
     """
     calendar = _Calendar(schedule, job_id)
     found: list[Fire] = []
     wanted = 0
     if count <= 0:
         return found
-    for day in islice(calendar.days(after, None), count + _MAX_DAYS):
+    for day in islice(calendar.days(after, _later(after, _HORIZON)), count + _MAX_DAYS):
         for fire in calendar.list_fires(day, excluded=excluded):
             found.append(fire)
             wanted += fire.excluded_by is None
@@ -108,6 +113,7 @@ def survey_fires(schedule: Schedule, *, job_id: str, after: datetime, until: dat
     """
     calendar = _Calendar(schedule, job_id)
     tally = FireTally(newest=newest, max_ranges=_MAX_RANGES)
+    until = min(until, _later(after, _MAX_SURVEYED_SPAN))
     through = _tally_days(tally, calendar.days(after, until))
     return FireSurvey(
         ranges=tuple(
@@ -197,10 +203,9 @@ class _Calendar:
         self._jitter = jitter_offset(schedule, job_id=job_id)
         self._first, self._last = _bounds(schedule)
 
-    def days(self, after: datetime, until: datetime | None) -> Iterator[SortedFires]:
+    def days(self, after: datetime, until: datetime) -> Iterator[SortedFires]:
         """Yield the days with fires ``after < fire <= until`` within the schedule's own start and end."""
-        first = max(self._first, to_instant(after) + 1)
-        last = self._last if until is None else min(self._last, to_instant(until))
+        first, last = max(self._first, to_instant(after) + 1), min(self._last, to_instant(until))
         return map(self._exclusions.sort, walk_days(self._pattern, self._clock, first, last))
 
     def list_fires(self, day: SortedFires, *, excluded: bool) -> Iterator[Fire]:
@@ -217,12 +222,18 @@ class _Calendar:
 def _tally_days(tally: FireTally, days: Iterator[SortedFires]) -> int | None:
     """Count days until they end, or until there was enough for one call; then say through which instant."""
     for looked, day in enumerate(days):
-        if looked == _MAX_DAYS:
+        if looked == _MAX_SURVEYED_DAYS:
             # Days of a clock set back overlap; what was counted already must not be counted again.
             return max(tally.last or FIRST_INSTANT, day.fires.midnight - 1)
         if not tally.add(day):
             return tally.last
     return None
+
+
+def _later(moment: datetime, span: timedelta) -> datetime:
+    """A moment moved by a span, or the last one that fires are known for."""
+    last = to_datetime(LAST_INSTANT)
+    return moment + span if last - moment > span else last
 
 
 def _reason_at(day: SortedFires, second: int) -> str | None:

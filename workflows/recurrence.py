@@ -1,49 +1,42 @@
 """RFC 5545 recurrence rules, before any zone.
 
-Owns what an RRULE means on the wall clock. Rules by the week, month and year get their dates from python-dateutil;
-shorter ones are a grid with filters and are laid out here, because dateutil counts them up one by one from their start.
+Owns what an RRULE means on the wall clock: its periods, its grid, its end. Nothing is counted up from DTSTART, so that
+a rule of seconds that began in 1970 is as quick as one of years. (python-dateutil does count, and looks for the first
+fire of a rule that never fires until the year 9999; it is the oracle of the tests instead.)
+
 Two readings that the RFC leaves open: DTSTART itself fires only if the rule names it (as in dateutil), and a date as
 UNTIL includes that whole day.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import MAXYEAR, date, datetime, time, timedelta
+from datetime import MAXYEAR, date, datetime, timedelta
 from functools import lru_cache
-from typing import Literal
-
-from dateutil import rrule as dateutil_rrule
+from math import gcd
 
 from workflows.clock_mask import FULL_DAY, clock_mask, cut, grid_mask, list_seconds
-from workflows.cron_expression import days_in_month
 from workflows.error import InvalidSchedule
+from workflows.recurrence_filter import build_date_filter
 from workflows.recurrence_text import Frequency, RecurrenceParts, parse_recurrence
 from workflows.schedule import RRuleRule
-from workflows.zone import DAY, LAST_INSTANT, to_date, to_instant, to_local
+from workflows.zone import DAY, LAST_INSTANT, to_date, to_day, to_instant, to_local
 
 DEFAULT_START = datetime(1970, 1, 1)  # noqa: DTZ001 - local by definition
 """DTSTART of a rule that gives none, fixed so that a preview and a job agree."""
 
-_SEARCH_PERIODS = {Frequency.YEARLY: 60, Frequency.MONTHLY: 60 * 12, Frequency.WEEKLY: 60 * 53}
-"""How far ahead a next date is looked for. 29 February on a given weekday can be forty years away."""
+_SEARCH_STEPS = 15_000
+"""Days, and periods passed over at once, that are looked at for the next day with a time. 41 years of days: 29 February
+on a given weekday can be forty years away."""
 
-_DATEUTIL_FREQUENCIES: dict[Frequency, Literal[0, 1, 2]] = {
-    Frequency.YEARLY: dateutil_rrule.YEARLY,
-    Frequency.MONTHLY: dateutil_rrule.MONTHLY,
-    Frequency.WEEKLY: dateutil_rrule.WEEKLY,
-}
-
-_SEARCH_STEPS = 20_000
-"""Periods of a day or less that are looked at for the next day with a time: 54 years of days."""
-
-_SEARCH_EMPTY_DAYS = 2_000
-"""Days among them that pass the date filters and then hold no time. More than a grid of minutes needs to come round."""
+_LONGEST_CYCLE = 400
+"""Days in which a grid with filters on its times of day must come round, so that its next fire is found soon."""
 
 _COUNTED_DAYS = 4_000
 """Days with fires in which COUNT must be reached, so that its end is found within the time of one call."""
 
 _UNITS = {Frequency.DAILY: DAY, Frequency.HOURLY: 3_600, Frequency.MINUTELY: 60, Frequency.SECONDLY: 1}
 _LAST_DAY = LAST_INSTANT // DAY
+_LAST_DATE = to_date(_LAST_DAY)
+_ONE_DAY = timedelta(days=1)
 _ALL = frozenset(range(60))
 
 
@@ -76,6 +69,9 @@ def read_recurrence(rule: RRuleRule) -> Recurrence:
 @lru_cache(maxsize=1024)
 def _read(text: str, start: datetime) -> Recurrence:
     parts = parse_recurrence(text)
+    if not 2 <= start.year <= 9998:
+        raise InvalidSchedule("DTSTART must lie in the years 2 to 9998")
+    _refuse_long_cycle(parts)
     recurrence = Recurrence(_resolve_defaults(parts, start), to_local(start))
     if parts.until is not None and parts.until.tzinfo is not None:
         return replace(recurrence, until_instant=to_instant(parts.until))
@@ -84,6 +80,20 @@ def _read(text: str, start: datetime) -> Recurrence:
     if parts.count is not None:
         return replace(recurrence, until_local=_end_of_count(recurrence, parts.count))
     return recurrence
+
+
+def _refuse_long_cycle(parts: RecurrenceParts) -> None:
+    """Refuse grids such as every 1,441 minutes, but only at nine, which meet their filters once in years."""
+    filters = (parts.by_hour, parts.by_minute, parts.by_second)[: parts.frequency - Frequency.DAILY]
+    if not any(filters):
+        return
+    step = _UNITS[parts.frequency] * parts.interval
+    if step // gcd(step, DAY) > _LONGEST_CYCLE:
+        raise InvalidSchedule(
+            f"INTERVAL={parts.interval} drifts through the day so slowly that it hardly ever meets BYHOUR, BYMINUTE or "
+            "BYSECOND; use FREQ=DAILY",
+            position=0,
+        )
 
 
 def _resolve_defaults(parts: RecurrenceParts, start: datetime) -> RecurrenceParts:
@@ -130,7 +140,7 @@ class RecurrencePattern:
         self._exhausted_from: int | None = None
         """A day from which on a search found nothing: later ones are not worth another."""
         by_dates = recurrence.parts.frequency <= Frequency.WEEKLY
-        self._days = _DateutilDays(recurrence) if by_dates else _GridDays(recurrence)
+        self._days = _PeriodDays(recurrence) if by_dates else _GridDays(recurrence)
 
     @property
     def start(self) -> int:
@@ -160,85 +170,86 @@ class RecurrencePattern:
         return cut(mask, first, last) if first > 0 or last < DAY else mask
 
 
-class _DateutilDays:
+class _PeriodDays:
     """Days of a rule by the week, month or year."""
 
     def __init__(self, recurrence: Recurrence) -> None:
         self._parts = recurrence.parts
         self._start = to_date(recurrence.start // DAY)
         self._times = recurrence.times
-        self._dates: Iterator[int] = iter(())
-        self._asked = 0
-        self._found: int | None = None
+        self._filter = build_date_filter(recurrence.parts)
+        self._picked: tuple[date, tuple[date, ...]] | None = None
+        """The period looked at last and what BYSETPOS picks of it."""
 
     def next_day(self, day: int) -> int | None:
-        if day >= _LAST_DAY:
-            return None
-        # Dates come from a running rule; only a step back, or one so far ahead that the rule is better started
-        # anew, leaves it.
-        if self._found is None or not self._asked <= day <= self._found + 2 * 366:
-            self._dates = self._dates_from(day)
-            self._found = next(self._dates, None)
-        self._asked = day
-        while self._found is not None and self._found < day:
-            self._found = next(self._dates, None)
-        return self._found
+        on, period_end = to_date(min(day, _LAST_DAY)), date.min
+        for _ in range(_SEARCH_STEPS):
+            if on >= _LAST_DATE:
+                return None
+            if on >= period_end:
+                period = self._period_of(on)
+                period_end = self._period_after(period, 1)
+                if ahead := -self._periods_since_start(period) % self._parts.interval:
+                    on = period_end = self._period_after(period, ahead)
+                    continue
+            if (candidate := self._filter.skip_from(on)) > on:
+                on = candidate
+            elif self._parts.by_set_position:
+                picked = next((pick for pick in self._pick(self._period_of(on)) if pick >= on), None)
+                if picked is not None:
+                    return to_day(picked)
+                on = period_end
+            elif self._filter.passes(on):
+                return to_day(on)
+            else:
+                on += _ONE_DAY
+        return None
 
     def times_on(self, day: int) -> int:
         return self._times
 
-    def _dates_from(self, day: int) -> Iterator[int]:
-        """Start the rule at the last period of its grid that begins at or before ``day``."""
-        anchor = self._period_before(max(to_date(day), self._start))
-        for moment in _build_rule(self._parts, anchor):
-            yield to_local(moment) // DAY
+    def _pick(self, period: date) -> tuple[date, ...]:
+        """List the dates that BYSETPOS picks from those of a period."""
+        if self._picked is None or self._picked[0] != period:
+            length = (self._period_after(period, 1) - period).days
+            days = [period + timedelta(days=number) for number in range(length)]
+            days = [day for day in days if self._filter.passes(day)]
+            wanted = self._parts.by_set_position
+            picks = (day for index, day in enumerate(days) if index + 1 in wanted or index - len(days) in wanted)
+            self._picked = (period, tuple(picks))
+        return self._picked[1]
 
-    def _period_before(self, day: date) -> date:
-        start, interval = self._start, self._parts.interval
+    def _period_of(self, on: date) -> date:
+        """First date of the period around a date."""
         match self._parts.frequency:
             case Frequency.YEARLY:
-                return date(day.year - (day.year - start.year) % interval, 1, 1)
+                return date(on.year, 1, 1)
             case Frequency.MONTHLY:
-                months = (day.year - start.year) * 12 + day.month - start.month
-                month = start.year * 12 + start.month - 1 + months - months % interval
-                return date(month // 12, month % 12 + 1, 1)
+                return date(on.year, on.month, 1)
             case _:
-                week = start - timedelta(days=(start.weekday() - self._parts.week_start) % 7)
-                return week + timedelta(days=(day - week).days // (7 * interval) * 7 * interval)
+                return on - timedelta(days=(on.weekday() - self._parts.week_start) % 7)
 
+    def _period_after(self, period: date, count: int) -> date:
+        """First date of a later period; past the last one, the last date there is."""
+        match self._parts.frequency:
+            case Frequency.YEARLY:
+                year, month = period.year + count, 1
+            case Frequency.MONTHLY:
+                year, month = divmod(period.year * 12 + period.month - 1 + count, 12)
+                month += 1
+            case _:
+                return period + timedelta(days=min(7 * count, (date.max - period).days))
+        return date(year, month, 1) if year <= MAXYEAR else date.max
 
-def _build_rule(parts: RecurrenceParts, anchor: date) -> dateutil_rrule.rrule:
-    """Spell the dates of a rule for dateutil, from the beginning of one of its periods on."""
-    periods = _SEARCH_PERIODS[parts.frequency] * parts.interval
-    days = {Frequency.YEARLY: 366, Frequency.MONTHLY: 31, Frequency.WEEKLY: 7}[parts.frequency] * periods
-    limit = date(MAXYEAR, 12, 31)
-    until = limit if (limit - anchor).days <= days else anchor + timedelta(days=days)
-    return dateutil_rrule.rrule(
-        _DATEUTIL_FREQUENCIES[parts.frequency],
-        dtstart=datetime.combine(anchor, time()),
-        interval=parts.interval,
-        wkst=parts.week_start,
-        until=datetime.combine(until, time()),
-        bysetpos=parts.by_set_position or None,
-        bymonth=parts.by_month or None,
-        bymonthday=parts.by_month_day or None,
-        byyearday=parts.by_year_day or None,
-        byweekno=parts.by_week_number or None,
-        byweekday=_spell_weekdays(parts) or None,
-    )
-
-
-def _spell_weekdays(parts: RecurrenceParts) -> list[dateutil_rrule.weekday]:
-    """Weekdays for dateutil. It joins plain and numbered ones by *and*; so plain ones are numbered through."""
-    days = [dateutil_rrule.weekday(weekday, nth or None) for weekday, nth in parts.by_day]
-    if all(nth == 0 for _, nth in parts.by_day) or all(nth != 0 for _, nth in parts.by_day):
-        return days
-    most = 5 if parts.frequency is Frequency.MONTHLY or parts.by_month else 53
-    return [
-        dateutil_rrule.weekday(weekday, which)
-        for weekday, nth in parts.by_day
-        for which in ((nth,) if nth else range(1, most + 1))
-    ]
+    def _periods_since_start(self, period: date) -> int:
+        first = self._period_of(self._start)
+        match self._parts.frequency:
+            case Frequency.YEARLY:
+                return period.year - first.year
+            case Frequency.MONTHLY:
+                return (period.year - first.year) * 12 + period.month - first.month
+            case _:
+                return (period - first).days // 7
 
 
 class _GridDays:
@@ -247,21 +258,29 @@ class _GridDays:
     def __init__(self, recurrence: Recurrence) -> None:
         parts = recurrence.parts
         unit = _UNITS[parts.frequency]
-        self._parts = parts
+        self._dates = build_date_filter(parts)
         self._step = unit * parts.interval
         self._anchor = recurrence.start // unit * unit
         self._inner = _times_within(parts)
-        self._filter = clock_mask(
-            frozenset(parts.by_hour) or _ALL, frozenset(parts.by_minute) or _ALL, frozenset(parts.by_second) or _ALL
-        )
+        hours, minutes, seconds = (frozenset(by) or _ALL for by in (parts.by_hour, parts.by_minute, parts.by_second))
+        self._filter = clock_mask(hours, minutes, seconds) & FULL_DAY
+        # Starts that no filter can pass are dropped early; a start may lie before the minute or second it stands for.
+        self._start_filter = {
+            Frequency.HOURLY: clock_mask(hours, _ALL, _ALL),
+            Frequency.MINUTELY: clock_mask(hours, minutes, _ALL),
+        }.get(parts.frequency, FULL_DAY) & FULL_DAY
 
     def next_day(self, day: int) -> int | None:
         empty = 0
         for _ in range(_SEARCH_STEPS):
             day = (day * DAY + self._wait(day)) // DAY
-            if day >= _LAST_DAY or empty == _SEARCH_EMPTY_DAYS:
+            if day >= _LAST_DAY or empty == _LONGEST_CYCLE:
                 return None
-            if _passes_filters(self._parts, to_date(day)):
+            on = to_date(day)
+            if (candidate := self._dates.skip_from(on)) > on:
+                day = to_day(candidate)
+                continue
+            if self._dates.passes(on):
                 if self.times_on(day):
                     return day
                 empty += 1
@@ -270,10 +289,8 @@ class _GridDays:
 
     def times_on(self, day: int) -> int:
         wait = self._wait(day)
-        if wait >= DAY:
-            return 0
-        starts = (grid_mask(self._step) << wait) & FULL_DAY
-        return _repeat(self._inner, starts) & self._filter
+        starts = (grid_mask(self._step) << wait) & self._start_filter if wait < DAY else 0
+        return _repeat(self._inner, starts) & self._filter if starts else 0
 
     def _wait(self, day: int) -> int:
         return (self._anchor - day * DAY) % self._step
@@ -296,18 +313,3 @@ def _repeat(inner: int, starts: int) -> int:
     for start in list_seconds(starts):
         total |= inner << start
     return total
-
-
-def _passes_filters(parts: RecurrenceParts, day: date) -> bool:
-    if parts.by_month and day.month not in parts.by_month:
-        return False
-    if parts.by_day and (day.weekday(), 0) not in parts.by_day:
-        return False
-    length = days_in_month(day.year, day.month)
-    if parts.by_month_day and not {day.day, day.day - length - 1} & set(parts.by_month_day):
-        return False
-    if not parts.by_year_day:
-        return True
-    number = day.timetuple().tm_yday
-    year_length = 337 + days_in_month(day.year, 2)
-    return bool({number, number - year_length - 1} & set(parts.by_year_day))
