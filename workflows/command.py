@@ -7,7 +7,7 @@ command changes nothing and is answered as before.
 from datetime import timedelta
 
 from workflows.contracts import LOGIC_VERSION
-from workflows.job import DEFAULT_TENANT, JobDefinition, JobState
+from workflows.job import DEFAULT_TENANT, JobDefinition, JobState, MirrorBatch
 from workflows.run import Run
 from workflows.value import Value
 
@@ -41,6 +41,9 @@ class RunInput(Value):
     run: Run
     version: int = 0
     """Of the last record made of the job; those of the run go on from here."""
+
+    unsent: MirrorBatch = MirrorBatch()
+    """Records that the mirror had not confirmed when the run continued as new."""
 
     visible_after: timedelta = timedelta(seconds=2)
     """As in ``Tuning``."""

@@ -7,6 +7,7 @@ Decides nothing about fires itself; that is ``turn``. Controlled by updates only
 import asyncio
 from collections.abc import Coroutine
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
 from temporalio import workflow
@@ -20,6 +21,7 @@ with workflow.unsafe.imports_passed_through():
         JOB_WORKFLOW,
         LOCAL_ACTIVITY_TIMEOUT,
         LOGIC_VERSION,
+        MIRROR_REFUSED,
         OBSERVE_ATTEMPT,
         PLAN_FIRES,
         RECORD_EVENTS,
@@ -50,8 +52,9 @@ with workflow.unsafe.imports_passed_through():
     from workflows.observation import Observation, ObserveRequest, needs_no_more_looks, next_look, seen_run
     from workflows.outbox import highest_version, is_empty, job_record, record_count, sealed, without
     from workflows.resilience import AttemptEnd
-    from workflows.run import Run
+    from workflows.run import AttemptStatus, Run
     from workflows.turn import (
+        GIVEN_UP,
         SAME_MOMENT,
         Turn,
         begin,
@@ -96,7 +99,8 @@ class JobWorkflow:
         if given.logic_version > LOGIC_VERSION:
             raise RuntimeError(f"This worker knows logic version {LOGIC_VERSION}; the job is at {given.logic_version}.")
         self._state: JobState = given.state
-        self._tuning = given.state.plan.tuning if given.state.plan else UNPLANNED
+        plan = given.state.plan
+        self._tuning = plan.tuning if plan and plan.revision == given.state.revision else UNPLANNED
         self._sleep_until = given.sleep_until
         """When this run was to begin, if it was woken before; it sleeps the long way no less far than that."""
 
@@ -111,8 +115,11 @@ class JobWorkflow:
         self._attempts: dict[str, asyncio.Task[None]] = {}
         """Inline attempts that are out, by run id. While there are any, the run cannot continue as new."""
 
-        self._chores: set[asyncio.Task[None]] = set()
+        self._chores: set[asyncio.Task[object]] = set()
         """Ordinary activities and the like that are out; the same holds for them."""
+
+        self._handed_over: dict[str, asyncio.Task[bool]] = {}
+        """Whether Temporal started the workflow of a detached run, by run id; of those that this run handed over."""
 
         self._looks: dict[str, datetime] = {}
         """When to look at runs that have not answered, by run id."""
@@ -144,9 +151,13 @@ class JobWorkflow:
     async def _take_turn(self) -> None:
         self._news = False
         self._take_in()
-        if self._is_long() and not self._is_busy():
+        if self._is_long() and not self._is_busy() and not self._commands:
             await self._continue_as_new(None)
         await self._plan()
+        if self._commands:
+            # After planning, so that nothing missed before a command is lost by it.
+            self._carry_out_commands()
+            await self._plan()
         self._carry_out(take_turn(self._state, now=workflow.now(), detach=self._is_long()))
         await self._keep_house()
         self._set_alarms()
@@ -176,7 +187,8 @@ class JobWorkflow:
 
     async def _obey(self, command: DeleteCommand | RegisterCommand) -> JobRecord:
         if self._answer_to(command) is None:
-            self._commands.append(command)
+            if all(each.key != command.key for each in self._commands):
+                self._commands.append(command)
             self._notice()
             await workflow.wait_condition(lambda: self._answer_to(command) is not None)
         answer = self._answer_to(command)
@@ -221,8 +233,6 @@ class JobWorkflow:
             self._state = settle_not_started(self._state, run_id, now=now, reason=reason)
         for seen in _drain(self._observations):
             self._take_in_observation(seen)
-        for command in _drain(self._commands):
-            self._carry_out_command(command)
 
     def _take_in_observation(self, seen: Observation) -> None:
         run = find_run(self._state, seen.run_id)
@@ -235,13 +245,15 @@ class JobWorkflow:
         if shown != run:
             self._state = show_run(self._state, shown, now=workflow.now())
 
+    def _carry_out_commands(self) -> None:
+        for command in _drain(self._commands):
+            self._carry_out_command(command)
+
     def _carry_out_command(self, command: DeleteCommand | RegisterCommand) -> None:
         now = workflow.now()
         refusal = ""
         match command:
             case DeleteCommand():
-                # What is due at this moment is decided under the definition that is about to go.
-                self._carry_out(take_turn(self._state, now=now))
                 self._carry_out(delete_job(self._state, now=now, cancel_active=command.cancel_active))
             case RegisterCommand():
                 if self._state.lifecycle is Lifecycle.DELETED:
@@ -255,10 +267,13 @@ class JobWorkflow:
         self._state = self._state.model_copy(update={"answers": (*self._state.answers, answer)[-ANSWERS_KEPT:]})
 
     async def _plan(self) -> None:
+        """Ask until the answer is complete. A complete one needs a turn before it can be asked for again."""
         while needs_plan(self._state, now=workflow.now()):
             if self._plan_again_at is not None and workflow.now() < self._plan_again_at:
                 return
             await self._ask_planner()
+            if self._state.plan is not None and self._state.plan.complete:
+                return
 
     async def _ask_planner(self) -> None:
         try:
@@ -294,9 +309,10 @@ class JobWorkflow:
         self._state = with_active(self._state, run)
         self._looks[run.run_id] = now + self._tuning.visible_after
         if run.detached:
-            self._start_chore(self._start_run_workflow(run))
+            self._handed_over[run.run_id] = self._start_chore(self._start_run_workflow(run))
         else:
             self._attempts[run.run_id] = self._start(self._attempt(run, now=now))
+            self._attempts[run.run_id].add_done_callback(partial(self._end_untried, run.run_id))
 
     async def _attempt(self, run: Run, *, now: datetime) -> None:
         state = self._state
@@ -304,7 +320,12 @@ class JobWorkflow:
         self._ended.append(await perform_attempt(order, now=now))
         self._notice()
 
-    async def _start_run_workflow(self, run: Run) -> None:
+    def _end_untried(self, run_id: str, attempt: asyncio.Task[None]) -> None:
+        # Cancelled in the same moment in which it was decided: it has dispatched nothing, and could tell nothing.
+        if attempt.cancelled():
+            self._ended.append(AttemptEnd(run_id=run_id, status=AttemptStatus.CANCELLED))
+
+    async def _start_run_workflow(self, run: Run) -> bool:
         state = self._state
         try:
             await workflow.start_child_workflow(
@@ -323,19 +344,23 @@ class JobWorkflow:
             )
         except WorkflowAlreadyStartedError:
             self._refused.append((run.run_id, "Temporal has a workflow of this run's id already"))
+            return False
         except FailureError as error:
             self._refused.append((run.run_id, f"Temporal refused to start the run: {error}"))
-        self._notice()
+            return False
+        return True
 
-    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    def _start(self, work: Coroutine[None, None, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
         task.add_done_callback(self._end_task)
         return task
 
-    def _start_chore(self, work: Coroutine[None, None, None]) -> None:
-        self._chores.add(self._start(work))
+    def _start_chore(self, work: Coroutine[None, None, T]) -> asyncio.Task[T]:
+        task = self._start(work)
+        self._chores.add(task)
+        return task
 
-    def _end_task(self, task: asyncio.Task[None]) -> None:
+    def _end_task(self, task: asyncio.Task[T]) -> None:
         self._chores.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             # A bug. Raised where it fails the workflow task, which is retried until the code is mended.
@@ -350,13 +375,17 @@ class JobWorkflow:
             self._start_chore(self._cancel_run_workflow(run_id))
 
     async def _cancel_run_workflow(self, run_id: str) -> None:
+        handed_over = self._handed_over.get(run_id)
+        if handed_over is not None and not await handed_over:
+            # Whatever has that id is not ours.
+            return
         handle = workflow.get_external_workflow_handle(run_workflow_id(tenant=self._state.tenant, run_id=run_id))
+        run = find_run(self._state, run_id)
         try:
-            await handle.cancel()
+            await handle.cancel(reason=GIVEN_UP if run is None else run.reason or "")
         except FailureError:
             # It has ended by itself; the look that follows will say so.
             self._looks[run_id] = workflow.now()
-        self._notice()
 
     async def _keep_house(self) -> None:
         """Look at silent attempts, refill the plan and send records: whatever must not hold up a dispatch."""
@@ -378,11 +407,9 @@ class JobWorkflow:
         if not self._tuning.search_attributes:
             return
         wanted, shown = job_search_attributes(self._state), workflow.info().typed_search_attributes
-        if shown.get(SA_NEXT_FIRE) is not None and all(
-            shown.get(key) == wanted.get(key) for key in (SA_LAST_OUTCOME, SA_STATE)
-        ):
-            return
-        workflow.upsert_search_attributes([pair.key.value_set(pair.value) for pair in wanted])
+        lacks_fire = wanted.get(SA_NEXT_FIRE) is not None and shown.get(SA_NEXT_FIRE) is None
+        if lacks_fire or any(shown.get(key) != wanted.get(key) for key in (SA_LAST_OUTCOME, SA_STATE)):
+            workflow.upsert_search_attributes([pair.key.value_set(pair.value) for pair in wanted])
 
     def _look_at_silent_runs(self) -> None:
         now = workflow.now()
@@ -415,16 +442,22 @@ class JobWorkflow:
         self._notice()
 
     async def _send_records(self) -> None:
-        if self._sending or not self._has_unsent():
+        if self._sending:
             return
         if self._send_again_at is None:
-            await self._send_on_the_way()
+            if self._has_unsent():
+                await self._send_on_the_way()
             return
         if record_count(self._state.outbox) > self._tuning.outbox_limit:
             await self._hand_over_backlog()
-        if workflow.now() >= self._send_again_at:
-            self._sending = True
-            self._start_chore(self._send_late())
+        if workflow.now() < self._send_again_at:
+            return
+        if not self._has_unsent():
+            # Everything was handed over. What comes next may find the mirror well.
+            self._send_again_at = None
+            return
+        self._sending = True
+        self._start_chore(self._send_late())
 
     def _has_unsent(self) -> bool:
         return not is_empty(self._state.outbox) or self._shown != self._present()
@@ -442,9 +475,10 @@ class JobWorkflow:
         except FailureError as error:
             if is_cancelled_exception(error):
                 raise asyncio.CancelledError from error
-            self._send_again_at = workflow.now() + PAUSE
-        else:
-            self._confirm(batch, shown)
+            if not _is_refusal(error):
+                self._send_again_at = workflow.now() + PAUSE
+                return
+        self._confirm(batch, shown)
 
     async def _send_late(self) -> None:
         self._state = sealed(self._state)
@@ -457,12 +491,16 @@ class JobWorkflow:
                 schedule_to_close_timeout=RECORD_TIMEOUT,
                 retry_policy=ONE_ATTEMPT,
             )
-        except FailureError:
-            self._send_again_at = workflow.now() + PAUSE
+        except FailureError as error:
+            failed = not _is_refusal(error)
         else:
-            self._send_again_at = None
-            self._confirm(batch, shown)
+            failed = False
         self._sending = False
+        if failed:
+            self._send_again_at = workflow.now() + PAUSE
+            return
+        self._send_again_at = None
+        self._confirm(batch, shown)
 
     def _confirm(self, sent: MirrorBatch, shown: JobRecord) -> None:
         self._shown = shown
@@ -472,21 +510,27 @@ class JobWorkflow:
         """Give the records to a workflow that retries for ever, so that they do not grow the job's state."""
         self._state = sealed(self._state)
         backlog, shown = self._state.outbox, self._present()
-        await workflow.start_child_workflow(
-            RECORDS_WORKFLOW,
-            backlog,
-            id=records_workflow_id(
-                tenant=self._state.tenant, job_id=self._state.job_id, version=highest_version(backlog)
-            ),
-            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+        name = records_workflow_id(
+            tenant=self._state.tenant, job_id=self._state.job_id, version=highest_version(backlog)
         )
+        try:
+            await workflow.start_child_workflow(
+                RECORDS_WORKFLOW, backlog, id=name, parent_close_policy=workflow.ParentClosePolicy.ABANDON
+            )
+        except FailureError as error:
+            if is_cancelled_exception(error):
+                raise asyncio.CancelledError from error
+            # Kept, and handed over under another name, a higher version, when the next record is made.
+            workflow.logger.warning("backlog_kept", extra={"job_id": self._state.job_id, "reason": str(error)})
+            return
         self._confirm(backlog, shown)
 
     def _set_alarms(self) -> None:
         now = workflow.now()
         wake = next_wake(self._state, now=now)
         if needs_plan(self._state, now=now):
-            wake = self._plan_again_at or now
+            plan_at = self._plan_again_at or now
+            wake = plan_at if wake is None else min(wake, plan_at)
         if wake is not None and wake <= now:
             self._notice()
             wake = None
@@ -529,8 +573,8 @@ class JobWorkflow:
 
     async def _continue_as_new(self, wake: datetime | None) -> None:
         """Go on as a new run, now or at ``wake``; come back if something happened while the handlers finished."""
-        await workflow.wait_condition(workflow.all_handlers_finished)
-        if self._news or self._commands or self._is_busy():
+        await workflow.wait_condition(lambda: self._news or workflow.all_handlers_finished())
+        if self._news or self._is_busy():
             return
         now = workflow.now()
         searchable = job_search_attributes(self._state) if self._tuning.search_attributes else None
@@ -544,6 +588,12 @@ class JobWorkflow:
     def _delete_as_cancelled(self) -> None:
         """Somebody cancelled the workflow in Temporal: the job ends as deleted, and says so in the mirror."""
         self._carry_out(delete_job(self._state, now=workflow.now(), cancel_active=True))
+
+
+def _is_refusal(error: FailureError) -> bool:
+    """Say whether the mirror has taken all of a batch that it can ever take."""
+    cause = error if error.cause is None else error.cause
+    return isinstance(cause, ApplicationError) and cause.type == MIRROR_REFUSED
 
 
 def _drain(items: list[T]) -> list[T]:

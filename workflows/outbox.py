@@ -22,8 +22,7 @@ def with_run(state: JobState, run: Run) -> JobState:
     """Add a run's present state."""
     version = state.version + 1
     record = RunRecord(tenant=state.tenant, job_id=state.job_id, version=version, run=run)
-    others = tuple(each for each in state.outbox.runs if each.run.run_id != run.run_id)
-    outbox = state.outbox.model_copy(update={"runs": (*others, record)})
+    outbox = with_records(state.outbox, MirrorBatch(runs=(record,)))
     return state.model_copy(update={"version": version, "outbox": outbox})
 
 
@@ -31,9 +30,7 @@ def with_attempt(state: JobState, attempt: Attempt) -> JobState:
     """Add an attempt's present state."""
     version = state.version + 1
     record = AttemptRecord(tenant=state.tenant, job_id=state.job_id, version=version, attempt=attempt)
-    key = (attempt.run_id, attempt.number)
-    others = tuple(each for each in state.outbox.attempts if (each.attempt.run_id, each.attempt.number) != key)
-    outbox = state.outbox.model_copy(update={"attempts": (*others, record)})
+    outbox = with_records(state.outbox, MirrorBatch(attempts=(record,)))
     return state.model_copy(update={"version": version, "outbox": outbox})
 
 
@@ -45,8 +42,24 @@ def with_ledger(state: JobState, entries: tuple[LedgerEntry, ...]) -> JobState:
     records = tuple(
         LedgerRecord(tenant=state.tenant, job_id=state.job_id, version=version, entry=entry) for entry in entries
     )
-    outbox = state.outbox.model_copy(update={"ledger": (*state.outbox.ledger, *records)})
+    outbox = with_records(state.outbox, MirrorBatch(ledger=records))
     return state.model_copy(update={"version": version, "outbox": outbox})
+
+
+def with_records(outbox: MirrorBatch, newer: MirrorBatch) -> MirrorBatch:
+    """Put newer records to those of an outbox, in the place of what they replace."""
+    runs = {each.run.run_id for each in newer.runs}
+    attempts = {_attempt_key(each) for each in newer.attempts}
+    return MirrorBatch(
+        job=newer.job or outbox.job,
+        runs=(*(each for each in outbox.runs if each.run.run_id not in runs), *newer.runs),
+        attempts=(*(each for each in outbox.attempts if _attempt_key(each) not in attempts), *newer.attempts),
+        ledger=(*outbox.ledger, *newer.ledger),
+    )
+
+
+def _attempt_key(record: AttemptRecord) -> tuple[str, int]:
+    return record.attempt.run_id, record.attempt.number
 
 
 def sealed(state: JobState) -> JobState:

@@ -4,7 +4,7 @@ Pure. It runs as a local activity, never in workflow code: zone rules and cronit
 must not notice. A month of missed minutes is a survey of ranges, not a list.
 """
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from workflows.fire_times import jitter_offset, next_fires, shortest_gap, survey_fires
 from workflows.job import FirePlan, PlanRequest, Tuning
@@ -12,6 +12,8 @@ from workflows.policies import decide_grace, newest_needed
 from workflows.schedule import Exclusions, FireRange, FireSurvey
 
 JUST_BEFORE = timedelta(microseconds=1)
+
+END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 def make_plan(request: PlanRequest, *, tuning: Tuning) -> FirePlan:
@@ -69,17 +71,21 @@ def _join(earlier: FireSurvey, later: FireSurvey, *, newest: int) -> FireSurvey:
 def _list_upcoming(plan: FirePlan, request: PlanRequest, *, after: datetime) -> FirePlan:
     schedule, job_id = request.definition.schedule, request.job_id
     fires = tuple(next_fires(schedule, job_id=job_id, after=after, count=plan.tuning.batch_size))
-    if schedule.exclude == Exclusions() or not fires:
-        return plan.model_copy(update={"upcoming": fires, "exhausted": len(fires) < plan.tuning.batch_size})
+    is_full = len(fires) == plan.tuning.batch_size
+    if schedule.exclude == Exclusions():
+        return plan.model_copy(update={"upcoming": fires, "exhausted": not is_full})
 
-    between = survey_fires(schedule, job_id=job_id, after=after, until=fires[-1].nominal, newest=0)
-    surveyed = tuple(fire for fire in fires if fire.nominal <= between.through)
+    # Fewer may be all that is left, or all that one call finds among so many excluded fires. The survey tells.
+    until = fires[-1].nominal if is_full else END_OF_TIME
+    survey = survey_fires(schedule, job_id=job_id, after=after, until=until, newest=0)
+    surveyed = tuple(fire for fire in fires if fire.nominal <= survey.through)
+    exhausted = not is_full and survey.through == until
     return plan.model_copy(
         update={
             "upcoming": surveyed,
-            "excluded": _excluded(between.ranges),
-            "exhausted": surveyed == fires and len(fires) < plan.tuning.batch_size,
-            "ask_again_at": None if surveyed else between.through + plan.offset,
+            "excluded": _excluded(survey.ranges),
+            "exhausted": exhausted,
+            "ask_again_at": None if surveyed or exhausted else survey.through + plan.offset,
         }
     )
 

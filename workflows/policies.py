@@ -213,11 +213,17 @@ def is_blocking(run: Run) -> bool:
     return not run.superseded and run.kind not in (RunKind.CATCH_UP, RunKind.BACKFILL)
 
 
-def is_past_deadline(definition: JobDefinition, run: Run, *, now: datetime) -> bool:
-    """Say whether a run may no longer start (policy ``DEADLINE`` only)."""
+def start_deadline(definition: JobDefinition, run: Run) -> datetime | None:
+    """Say until when, inclusive, a run may make its first attempt; ``None`` under any policy but ``DEADLINE``."""
     if definition.missed_window is not CatchUpPolicy.DEADLINE or definition.max_delay is None:
-        return False
-    return run.kind is RunKind.SCHEDULED and now > run.target_at + definition.max_delay
+        return None
+    return run.target_at + definition.max_delay if run.kind is RunKind.SCHEDULED else None
+
+
+def is_past_deadline(definition: JobDefinition, run: Run, *, now: datetime) -> bool:
+    """Say whether a run may no longer make its first attempt."""
+    deadline = start_deadline(definition, run)
+    return deadline is not None and now > deadline
 
 
 def may_start_catch_up(definition: JobDefinition, *, active: tuple[Run, ...]) -> bool:

@@ -9,11 +9,15 @@ from typing import assert_never
 
 from pydantic import JsonValue
 
-from workflows.job import Backoff, RetryPolicy
+from workflows.job import Backoff, JobDefinition, RetryPolicy
+from workflows.policies import is_past_deadline
 from workflows.run import Attempt, AttemptStatus, Failure, Outcome, Run, RunStatus
 
 ENGINE_FLOOR = timedelta(seconds=1)
 """No server timer is shorter. Without adding it, all waits below a second would end together."""
+
+LONGEST_RETRY_AFTER = timedelta(days=365)
+"""Whatever an error asks for: further away, times come to an end."""
 
 FIRST_PARKING = timedelta(seconds=5)
 LONGEST_PARKING = timedelta(minutes=1)
@@ -46,7 +50,9 @@ class Settlement:
     attempt: Attempt | None
 
 
-def decide_after_attempt(run: Run, end: AttemptEnd, *, retry: RetryPolicy, now: datetime, draw: float) -> Settlement:
+def decide_after_attempt(
+    run: Run, end: AttemptEnd, *, definition: JobDefinition, now: datetime, draw: float
+) -> Settlement:
     """Say where a run stands after its attempt.
 
     ``draw`` is uniform in [0, 1), from the workflow's own generator.
@@ -70,10 +76,12 @@ def decide_after_attempt(run: Run, end: AttemptEnd, *, retry: RetryPolicy, now: 
         case AttemptStatus.CANCELLED:
             ended = _end(run, RunStatus.CANCELLED, now=now, reason=asked_because)
         case AttemptStatus.FAILED | AttemptStatus.TIMED_OUT | AttemptStatus.LOST:
-            if end.not_started:
-                ended = _end(run, RunStatus.DEAD, now=now, reason="not_started: no worker took it in time")
+            if not end.not_started:
+                ended = _retry_or_end(run, end, retry=definition.retry, now=now, draw=draw)
+            elif run.attempt == 1 and is_past_deadline(definition, run, now=now):
+                ended = end_too_late(run, now=now)
             else:
-                ended = _retry_or_end(run, end, retry=retry, now=now, draw=draw)
+                ended = _end(run, RunStatus.DEAD, now=now, reason="not_started: no worker took it in time")
         case AttemptStatus.RUNNING:
             raise ValueError("An attempt that is running has not ended.")
         case _:
@@ -103,11 +111,16 @@ def retry_delay(retry: RetryPolicy, *, retries: int, draw: float) -> timedelta:
         case Backoff.FIXED:
             return max(ENGINE_FLOOR, retry.base)
         case Backoff.EXPONENTIAL:
-            # Beyond 2**40 any base of a millisecond is over any cap of a year.
-            widest = min(retry.cap, retry.base * 2 ** min(retries, 40)) if retry.base < retry.cap else retry.cap
-            return ENGINE_FLOOR + draw * widest
+            return ENGINE_FLOOR + draw * _doubled(retry.base, retries, cap=retry.cap)
         case _:
             assert_never(retry.backoff)
+
+
+def _doubled(base: timedelta, times: int, *, cap: timedelta) -> timedelta:
+    if not base:
+        return base
+    # As many doublings as the quotient has bits lead above the cap; a power that large is never computed.
+    return cap if times >= (cap // base).bit_length() else base * 2**times
 
 
 def _park(run: Run, end: AttemptEnd, *, now: datetime, draw: float) -> Run:
@@ -131,7 +144,7 @@ def _retry_or_end(run: Run, end: AttemptEnd, *, retry: RetryPolicy, now: datetim
     if run.attempt >= run.max_attempts:
         return _end(run, RunStatus.DEAD, now=now, reason="max_attempts is reached")
     delay = retry_delay(retry, retries=run.attempt - 1, draw=draw)
-    at = now + max(delay, failure.retry_after or delay)
+    at = now + max(delay, min(failure.retry_after or delay, LONGEST_RETRY_AFTER))
     return run.model_copy(update={"status": RunStatus.RETRYING, "next_attempt_at": at, "parkings": 0})
 
 
@@ -150,7 +163,22 @@ def _end(run: Run, status: RunStatus, *, now: datetime, reason: str | None = Non
 
 def end_before_start(run: Run, outcome: Outcome, *, now: datetime, reason: str) -> Run:
     """End a run of which no attempt was dispatched."""
-    return _end(run, RunStatus.CANCELLED, now=now, reason=reason).model_copy(update={"outcome": outcome})
+    return end_between_attempts(run, now=now, reason=reason).model_copy(update={"outcome": outcome})
+
+
+def end_too_late(run: Run, *, now: datetime) -> Run:
+    """End a run that could not start within its deadline."""
+    return end_before_start(run, Outcome.MISSED, now=now, reason="could not start within max_delay_seconds")
+
+
+def end_between_attempts(run: Run, *, now: datetime, reason: str) -> Run:
+    """End a run of which no attempt is out."""
+    return _end(run, RunStatus.CANCELLED, now=now, reason=reason)
+
+
+def comes_too_late(definition: JobDefinition, run: Run, *, now: datetime) -> bool:
+    """Say whether a run that has been parked before its first attempt has passed its deadline."""
+    return run.attempt == 0 and is_past_deadline(definition, run, now=now)
 
 
 def _attempt_row(run: Run, end: AttemptEnd, *, now: datetime) -> Attempt:

@@ -1,7 +1,7 @@
 """The workflow of a detached run: one run whose attempts take too long for its job's own workflow.
 
 Owns the run from its first attempt to its end, writes its rows, and reports to the job by signal, because the job may have
-continued as new many times meanwhile.
+continued as new many times meanwhile. The mirror is written beside all that: no attempt and no report waits for it.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import FailureError
+from temporalio.exceptions import FailureError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from workflows.attempt import ONE_ATTEMPT, AttemptOrder, activity_id, perform_attempt
@@ -26,7 +26,15 @@ with workflow.unsafe.imports_passed_through():
     )
     from workflows.job import AttemptRecord, MirrorBatch, RunRecord
     from workflows.observation import Observation, ObserveRequest, needs_no_more_looks, next_look, seen_run
-    from workflows.resilience import AttemptEnd, as_cancelled, decide_after_attempt
+    from workflows.outbox import is_empty, with_records, without
+    from workflows.resilience import (
+        AttemptEnd,
+        as_cancelled,
+        comes_too_late,
+        decide_after_attempt,
+        end_between_attempts,
+        end_too_late,
+    )
     from workflows.run import FINAL_STATUSES, Attempt, AttemptStatus, Run
     from workflows.turn import next_attempt
 
@@ -47,31 +55,45 @@ class RunWorkflow:
         self._given = given
         self._run: Run = given.run.model_copy(update={"workflow_run_id": workflow.info().run_id})
         self._version = given.version
-        self._last_attempt: Attempt | None = None
+        self._unsent: MirrorBatch = given.unsent
 
     @workflow.run
     async def run(self, given: RunInput) -> Run:
-        """Make attempts until the run is final, then report it."""
+        """Make attempts until the run is final, then report it, and see it recorded."""
+        recording = asyncio.create_task(self._keep_recorded())
         while self._run.status not in FINAL_STATUSES:
-            try:
-                await self._wait_for_attempt()
-                self._settle(await self._attempt())
-            except asyncio.CancelledError:
-                self._settle(AttemptEnd(run_id=self._run.run_id, status=AttemptStatus.CANCELLED))
-            if self._run.status not in FINAL_STATUSES:
-                await self._record()
-        await self._report()
-        await self._record()
+            await self._make_attempt()
+        finishing = asyncio.create_task(self._finish())
+        try:
+            await asyncio.shield(finishing)
+        except asyncio.CancelledError:
+            # The run has ended; there is nothing left to cancel. A workflow is cancelled only once.
+            await finishing
+        recording.cancel()
         return self._run
+
+    async def _make_attempt(self) -> None:
+        """Wait for the time of the next attempt, make it, and take in how it ended."""
+        try:
+            await self._wait_for_attempt()
+            if self._run.status not in FINAL_STATUSES:
+                self._settle(await self._attempt())
+        except asyncio.CancelledError:
+            self._note(end_between_attempts(self._run, now=workflow.now(), reason=_cancellation_reason()))
 
     async def _wait_for_attempt(self) -> None:
         at = self._run.next_attempt_at
         if at is None:
             return
         if workflow.info().get_current_history_length() >= HISTORY_LIMIT:
-            workflow.continue_as_new(self._given.model_copy(update={"run": self._run, "version": self._version}))
+            now_known = {"run": self._run, "version": self._version, "unsent": self._unsent}
+            workflow.continue_as_new(self._given.model_copy(update=now_known))
         await workflow.sleep(max(0.0, (at - workflow.now()).total_seconds()))
-        self._run = next_attempt(self._run, now=workflow.now(), last_fence=self._run.fence)
+        now = workflow.now()
+        if comes_too_late(self._given.definition, self._run, now=now):
+            self._note(end_too_late(self._run, now=now))
+        else:
+            self._run = next_attempt(self._run, now=now, last_fence=self._run.fence)
 
     async def _attempt(self) -> AttemptEnd:
         given = self._given
@@ -79,9 +101,10 @@ class RunWorkflow:
         watch = asyncio.create_task(self._watch())
         end = await perform_attempt(order, now=workflow.now())
         watch.cancel()
-        if workflow.cancellation_reason() is not None and end.status is not AttemptStatus.SUCCESS:
-            return as_cancelled(end)
-        return end
+        if workflow.cancellation_reason() is None or end.status is AttemptStatus.SUCCESS:
+            return end
+        self._run = self._run.model_copy(update={"reason": _cancellation_reason()})
+        return as_cancelled(end)
 
     async def _watch(self) -> None:
         """Show a run that does not answer, as running or as waiting for a worker, until that is settled."""
@@ -93,8 +116,7 @@ class RunWorkflow:
                 queue = self._given.definition.target.task_queue
                 inline = self._run.model_copy(update={"detached": False})
                 shown = seen_run(inline, seen, task_queue=queue, now=workflow.now())
-                self._run = shown.model_copy(update={"detached": True})
-                await self._record()
+                self._note(shown.model_copy(update={"detached": True}))
                 if needs_no_more_looks(inline, seen):
                     return
             at = next_look(self._run, now=workflow.now())
@@ -114,15 +136,55 @@ class RunWorkflow:
                 schedule_to_close_timeout=RECORD_TIMEOUT,
                 retry_policy=ONE_ATTEMPT,
             )
-        except FailureError:
+        except FailureError as error:
+            if is_cancelled_exception(error):
+                raise asyncio.CancelledError from error
             return None
         return seen
 
     def _settle(self, end: AttemptEnd) -> None:
         settlement = decide_after_attempt(
-            self._run, end, retry=self._given.definition.retry, now=workflow.now(), draw=workflow.random().random()
+            self._run,
+            end,
+            definition=self._given.definition,
+            now=workflow.now(),
+            draw=workflow.random().random(),
         )
-        self._run, self._last_attempt = settlement.run, settlement.attempt
+        self._note(settlement.run, settlement.attempt)
+
+    def _note(self, run: Run, attempt: Attempt | None = None) -> None:
+        """Take in how the run stands now, to be recorded."""
+        self._run = run
+        self._version += 1
+        given, version = self._given, self._version
+        row = RunRecord(tenant=given.tenant, job_id=given.job_id, version=version, run=run)
+        made = [] if attempt is None else [attempt]
+        attempts = tuple(
+            AttemptRecord(tenant=given.tenant, job_id=given.job_id, version=version, attempt=each) for each in made
+        )
+        self._unsent = with_records(self._unsent, MirrorBatch(runs=(row,), attempts=attempts))
+
+    async def _keep_recorded(self) -> None:
+        """Write what is noted, however long that takes."""
+        while True:
+            await workflow.wait_condition(lambda: not is_empty(self._unsent))
+            sent = self._unsent
+            try:
+                await workflow.execute_activity(
+                    RECORD_EVENTS,
+                    sent,
+                    task_queue=SCHEDULER_TASK_QUEUE,
+                    start_to_close_timeout=RECORD_TIMEOUT,
+                    retry_policy=UNTIL_RECORDED,
+                )
+            except FailureError as error:
+                # Not even the last of many tries could write one of the records; the others are written.
+                workflow.logger.warning("record_refused", extra={"run_id": self._run.run_id, "reason": str(error)})
+            self._unsent = without(self._unsent, sent)
+
+    async def _finish(self) -> None:
+        await self._report()
+        await workflow.wait_condition(lambda: is_empty(self._unsent))
 
     async def _report(self) -> None:
         given = self._given
@@ -133,21 +195,6 @@ class RunWorkflow:
             # The job was deleted and its workflow has closed. The run's rows are written all the same.
             workflow.logger.info("job_gone", extra={"run_id": self._run.run_id})
 
-    async def _record(self) -> None:
-        await workflow.execute_activity(
-            RECORD_EVENTS,
-            self._records(),
-            task_queue=SCHEDULER_TASK_QUEUE,
-            start_to_close_timeout=RECORD_TIMEOUT,
-            retry_policy=UNTIL_RECORDED,
-        )
 
-    def _records(self) -> MirrorBatch:
-        self._version += 1
-        given, version = self._given, self._version
-        row = RunRecord(tenant=given.tenant, job_id=given.job_id, version=version, run=self._run)
-        attempt = self._last_attempt
-        if attempt is None:
-            return MirrorBatch(runs=(row,))
-        made = AttemptRecord(tenant=given.tenant, job_id=given.job_id, version=version, attempt=attempt)
-        return MirrorBatch(runs=(row,), attempts=(made,))
+def _cancellation_reason() -> str:
+    return workflow.cancellation_reason() or "cancelled in Temporal"

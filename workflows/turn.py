@@ -5,7 +5,7 @@ only carries out what a turn says. Invariant: the high-water mark never falls, a
 or a ledger entry.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
@@ -33,8 +33,17 @@ from workflows.policies import (
     is_blocking,
     is_past_deadline,
     may_start_catch_up,
+    start_deadline,
 )
-from workflows.resilience import AttemptEnd, as_cancelled, decide_after_attempt, end_before_start
+from workflows.resilience import (
+    AttemptEnd,
+    as_cancelled,
+    comes_too_late,
+    decide_after_attempt,
+    end_before_start,
+    end_between_attempts,
+    end_too_late,
+)
 from workflows.run import FINAL_STATUSES, AttemptStatus, Outcome, Run, RunKind, RunStatus
 from workflows.schedule import Fire
 
@@ -52,6 +61,9 @@ CLOCK_TOLERANCE = timedelta(seconds=5)
 
 ANSWERS_LAST = timedelta(days=1)
 """As long as the API remembers an idempotency key."""
+
+GIVEN_UP = "overlap: given up for a newer fire"
+REGISTERED_AGAIN = "the job was deleted and registered again"
 
 RECHECK_BEFORE = timedelta(days=1)
 """A plan older than this is asked for again a day before its fire, so that changed zone rules reach it."""
@@ -86,7 +98,7 @@ def take_turn(state: JobState, *, now: datetime, detach: bool = False) -> Turn:
     turn.start_catch_up()
     turn.start_retries()
     turn.complete()
-    return Turn(state=turn.state, start=tuple(turn.start), cancel=tuple(turn.cancel), give_up=tuple(turn.give_up))
+    return turn.finish()
 
 
 def needs_plan(state: JobState, *, now: datetime) -> bool:
@@ -142,17 +154,20 @@ def next_wake(state: JobState, *, now: datetime) -> datetime | None:
     """Say when something is due next; ``None`` when only a command or a result can move the job."""
     times = [run.next_attempt_at for run in state.active if run.next_attempt_at is not None and not run.detached]
     if state.lifecycle is Lifecycle.ACTIVE and state.plan is not None and not is_used_up(state):
-        times += [at for at in (state.plan.ask_again_at, _recheck_at(state.plan)) if at is not None]
-        blocker = _lasting_blocker(state)
-        times += [
-            max(fire.target, _next_glance(blocker, now=now)) if blocker else fire.target
-            for fire in state.plan.upcoming[:1]
-        ]
+        times += _times_of_plan(state, state.plan, now=now)
     if state.catch_up and state.next_catch_up_at and may_start_catch_up(state.definition, active=state.active):
         times.append(state.next_catch_up_at)
-    if state.definition.max_delay is not None:
-        times += [run.target_at + state.definition.max_delay + timedelta(milliseconds=1) for run in state.waiting[:1]]
+    for run in state.waiting[:1]:
+        deadline = start_deadline(state.definition, run)
+        times += [] if deadline is None else [deadline + timedelta(milliseconds=1)]
     return min(times, default=None)
+
+
+def _times_of_plan(state: JobState, plan: FirePlan, *, now: datetime) -> list[datetime]:
+    # What has come is left to `needs_plan`: no turn, only the planner can go on from there.
+    times = [at for at in (plan.ask_again_at, _recheck_at(plan)) if at is not None and at > now]
+    live = [fire for fire in plan.upcoming[:1] if fire.target + plan.grace >= now]
+    return times + [_next_decision(fire, plan, blocker=_lasting_blocker(state), now=now) for fire in live]
 
 
 def _lasting_blocker(state: JobState) -> Run | None:
@@ -169,15 +184,21 @@ def _lasting_blocker(state: JobState) -> Run | None:
             assert_never(state.definition.overlap)
 
 
-def _next_glance(blocker: Run, *, now: datetime) -> datetime:
-    # A fire that cannot start needs no wake-up of its own: a job of every second behind a run of ten minutes would
-    # otherwise write thousands of events. They are decided together: after as long as the run has taken so far, and
-    # at the latest when it ends.
+def _next_decision(fire: Fire, plan: FirePlan, *, blocker: Run | None, now: datetime) -> datetime:
+    """Say when to decide a fire: at its target, or later where it cannot start anyway.
+
+    Such a fire needs no wake-up of its own: a job of every second behind a run of ten minutes would otherwise write thousands
+    of events. They are decided together, after as long as the run has taken so far, and at the latest when it ends; but
+    always while they are live, for else they would be missed and not skipped.
+    """
+    if blocker is None:
+        return fire.target
     since = blocker.dispatched_at or now
     pause = EVERY_FIRE_FOR
     while since + pause <= now:
         pause *= 2
-    return since + pause if pause > EVERY_FIRE_FOR else now
+    glance = since + pause if pause > EVERY_FIRE_FOR else now
+    return max(fire.target, min(glance, fire.target + plan.grace / 2))
 
 
 def is_used_up(state: JobState) -> bool:
@@ -203,11 +224,11 @@ def settle_attempt(state: JobState, end: AttemptEnd, *, now: datetime, draw: flo
         return state
     if run.run_id in state.cancelling and end.status is not AttemptStatus.SUCCESS:
         end = as_cancelled(end)
-    settlement = decide_after_attempt(run, end, retry=state.definition.retry, now=now, draw=draw)
+    settlement = decide_after_attempt(run, end, definition=state.definition, now=now, draw=draw)
     settled = settlement.run
-    if end.not_started and is_past_deadline(state.definition, run, now=now):
-        settled = end_before_start(run, Outcome.MISSED, now=now, reason="could not start within max_delay_seconds")
-        state = _count(state, missed=1).model_copy(update={"last_missed_at": now})
+    if settled.superseded and settled.next_attempt_at is not None:
+        # Its definition is gone, and with it what another attempt would have to do.
+        settled = end_between_attempts(settled, now=now, reason=REGISTERED_AGAIN)
     if settlement.attempt is not None:
         state = with_attempt(state, settlement.attempt)
     return with_run(_replace_or_end(state, settled), settled)
@@ -215,10 +236,12 @@ def settle_attempt(state: JobState, end: AttemptEnd, *, now: datetime, draw: flo
 
 def settle_detached(state: JobState, ended: Run) -> JobState:
     """Take in the end of a run that a workflow of its own carried out. That workflow has written its rows."""
-    if find_run(state, ended.run_id) is None:
+    run = find_run(state, ended.run_id)
+    if run is None:
         return state
     state = state.model_copy(update={"fence": max(state.fence, ended.fence)})
-    return _replace_or_end(state, ended)
+    # Only here is it known that the job was registered again meanwhile.
+    return _replace_or_end(state, ended.model_copy(update={"superseded": run.superseded}))
 
 
 def settle_not_started(state: JobState, run_id: str, *, now: datetime, reason: str) -> JobState:
@@ -243,6 +266,8 @@ def delete_job(state: JobState, *, now: datetime, cancel_active: bool) -> Turn:
     """Let a job fire no more. What is nominal up to ``now`` and has not been decided is cancelled."""
     if state.lifecycle is Lifecycle.DELETED:
         return Turn(state=state)
+    last = _last_decisions(state, now=now, fire=not cancel_active)
+    state = last.state
     due = tuple(fire for fire in state.plan.upcoming if fire.nominal <= now) if state.plan else ()
     entries = [
         LedgerEntry(first=fire.nominal, last=fire.nominal, outcome=Outcome.CANCELLED, reason="the job was deleted")
@@ -262,8 +287,19 @@ def delete_job(state: JobState, *, now: datetime, cancel_active: bool) -> Turn:
         }
     )
     if not cancel_active:
-        return Turn(state=state)
+        return replace(last, state=state)
     return cancel_runs(state, tuple(run.run_id for run in state.active), now=now, reason="the job was deleted")
+
+
+def _last_decisions(state: JobState, *, now: datetime, fire: bool) -> Turn:
+    """Decide what was due under a definition that is about to go, so that it is told in the ledger."""
+    turn = _OpenTurn(state, now=now, detach=False)
+    if state.lifecycle is Lifecycle.ACTIVE:
+        turn.settle_missed()
+        if fire:
+            turn.fire_due()
+        turn.settle_excluded(before=now)
+    return turn.finish()
 
 
 def begin(state: JobState, *, now: datetime) -> JobState:
@@ -280,6 +316,8 @@ def begin(state: JobState, *, now: datetime) -> JobState:
 def register_again(state: JobState, registration: JobState, *, now: datetime) -> JobState:
     """Begin a new registration in the workflow of a deleted job. Runs of the old one end by themselves, in nobody's way."""
     registration = begin(registration, now=now)
+    between = tuple(run.run_id for run in state.active if _is_between_attempts(run))
+    state = cancel_runs(state, between, now=now, reason=REGISTERED_AGAIN).state
     return registration.model_copy(
         update={
             "version": max(state.version + 1, registration.version),
@@ -302,19 +340,18 @@ def cancel_runs(state: JobState, run_ids: tuple[str, ...], *, now: datetime, rea
             continue
         run = run.model_copy(update={"reason": reason})
         state = with_active(state, run)
-        if run.next_attempt_at is not None and not run.detached:
-            ended = decide_after_attempt(
-                run,
-                AttemptEnd(run_id=run_id, status=AttemptStatus.CANCELLED),
-                retry=state.definition.retry,
-                now=now,
-                draw=0.0,
-            ).run
+        if _is_between_attempts(run):
+            ended = end_between_attempts(run, now=now, reason=reason)
             state = with_run(_replace_or_end(state, ended), ended)
             continue
         state = state.model_copy(update={"cancelling": (*state.cancelling, run_id)})
         cancel.append(run_id)
     return Turn(state=state, cancel=tuple(cancel))
+
+
+def _is_between_attempts(run: Run) -> bool:
+    # Of a detached run only its own workflow knows.
+    return run.next_attempt_at is not None and not run.detached
 
 
 def next_attempt(run: Run, *, now: datetime, last_fence: int) -> Run:
@@ -354,6 +391,10 @@ class _OpenTurn:
         self._now = now
         self._detach = detach
 
+    def finish(self) -> Turn:
+        """Say what was decided."""
+        return Turn(state=self.state, start=tuple(self.start), cancel=tuple(self.cancel), give_up=tuple(self.give_up))
+
     def settle_missed(self) -> None:
         """Apply the catch-up policy to what the planner found missed."""
         plan = self.state.plan
@@ -364,10 +405,10 @@ class _OpenTurn:
         newest = survey.newest[-1].nominal if survey.newest else survey.through
         run_id = scheduled_run_id(job_id=self.state.job_id, nominal=newest)
         decision = decide_catch_up(definition, survey, run_id_of_newest=run_id)
-        self.state = _with_entries(self.state, decision.ledger, now=self._now)
+        self._add_entries(decision.ledger)
+        self._bound_catch_up(coming=len(decision.run))
         for fire in decision.run:
             self._queue_catch_up(fire, stands_for=decision.stands_for)
-        self._bound_catch_up()
         self.state = self.state.model_copy(
             update={
                 "plan": plan.model_copy(update={"missed": None}),
@@ -381,11 +422,25 @@ class _OpenTurn:
             plan = self.state.plan
             fire = plan.upcoming[0] if plan.upcoming else None
             due = fire is not None and fire.target <= self._now
-            self._settle_excluded(before=fire.nominal if fire and due else self._now - plan.offset)
+            self.settle_excluded(before=fire.nominal if fire and due else self._now - plan.offset)
             if fire is None or not due or fire.target + plan.grace < self._now:
                 return
             self._advance(fire)
             self._decide_live(fire)
+
+    def settle_excluded(self, *, before: datetime) -> None:
+        """Enter in the ledger the unwanted fires that have passed. Only whole ranges: how much of one has passed is not known."""
+        plan = self.state.plan
+        if plan is None or not plan.excluded or plan.excluded[0].last > before:
+            return
+        passed = tuple(each for each in plan.excluded if each.last <= before)
+        self._add_entries(entries_of_excluded(passed))
+        self.state = self.state.model_copy(
+            update={
+                "plan": plan.model_copy(update={"excluded": plan.excluded[len(passed) :]}),
+                "high_water": max(self.state.high_water, passed[-1].last),
+            }
+        )
 
     def release_waiting(self) -> None:
         """Start fires that waited, where nothing is in their way any more."""
@@ -414,7 +469,12 @@ class _OpenTurn:
     def start_retries(self) -> None:
         """Dispatch the next attempt of runs whose wait is over."""
         for run in self.state.active:
-            if run.next_attempt_at is not None and run.next_attempt_at <= self._now and not run.detached:
+            if run.next_attempt_at is None or run.next_attempt_at > self._now or run.detached:
+                continue
+            if comes_too_late(self.state.definition, run, now=self._now):
+                ended = end_too_late(run, now=self._now)
+                self.state = with_run(_replace_or_end(self.state, ended), ended)
+            else:
                 self._dispatch(run)
 
     def complete(self) -> None:
@@ -423,8 +483,9 @@ class _OpenTurn:
         if state.lifecycle is not Lifecycle.ACTIVE or state.waiting or state.catch_up:
             return
         plan = state.plan
-        if is_used_up(state) or (plan is not None and plan.complete and plan.exhausted and not plan.upcoming):
-            if plan is not None:
+        no_fire_left = plan is not None and plan.complete and plan.exhausted and not plan.upcoming
+        if no_fire_left or is_used_up(state):
+            if plan is not None and no_fire_left:
                 self._add_entries(entries_of_excluded(plan.excluded))
             self.state = self.state.model_copy(
                 update={"lifecycle": Lifecycle.COMPLETED, "plan": None, "updated_at": self._now}
@@ -459,12 +520,15 @@ class _OpenTurn:
 
     def _give_up(self, run_id: str) -> None:
         run = find_run(self.state, run_id)
-        if run is not None:
-            self.state = with_active(
-                self.state, run.model_copy(update={"reason": "overlap: given up for a newer fire"})
-            )
-        end = AttemptEnd(run_id=run_id, status=AttemptStatus.CANCELLED)
-        self.state = settle_attempt(self.state, end, now=self._now, draw=0.0)
+        assert run is not None
+        if run.detached:
+            # Its own workflow writes its rows, and knows its attempts.
+            ended = end_between_attempts(run, now=self._now, reason=GIVEN_UP)
+            self.state = _replace_or_end(self.state, ended)
+        else:
+            end = AttemptEnd(run_id=run_id, status=AttemptStatus.CANCELLED)
+            self.state = with_active(self.state, run.model_copy(update={"reason": GIVEN_UP}))
+            self.state = settle_attempt(self.state, end, now=self._now, draw=0.0)
         self.give_up.append(run_id)
 
     def _new_run(self, fire: Fire, *, kind: RunKind, stands_for: int = 1, reason: str | None = None) -> Run:
@@ -477,10 +541,11 @@ class _OpenTurn:
         run = self._new_run(fire, kind=RunKind.CATCH_UP, stands_for=stands_for, reason="waits in the catch-up lane")
         self.state = with_run(self.state.model_copy(update={"catch_up": (*self.state.catch_up, run)}), run)
 
-    def _bound_catch_up(self) -> None:
-        # A second outage while the first is still being caught up.
+    def _bound_catch_up(self, *, coming: int) -> None:
+        # A second outage while the first is still being caught up. The old ones give up their place before the new ones
+        # take one, so that all are held against `max_runs` by the same count.
         bound = self.state.definition.max_missed
-        surplus = self.state.catch_up[:-bound] if len(self.state.catch_up) > bound else ()
+        surplus = self.state.catch_up[: max(0, len(self.state.catch_up) + coming - bound)]
         self.state = self.state.model_copy(update={"catch_up": self.state.catch_up[len(surplus) :]})
         for run in surplus:
             self._end_unstarted(run, Outcome.DROPPED, reason=f"more than max_missed ({bound}) fires were missed")
@@ -512,19 +577,6 @@ class _OpenTurn:
             update={
                 "plan": plan.model_copy(update={"upcoming": plan.upcoming[1:]}),
                 "high_water": max(self.state.high_water, fire.nominal),
-            }
-        )
-
-    def _settle_excluded(self, *, before: datetime) -> None:
-        plan = self.state.plan
-        if plan is None or not plan.excluded or plan.excluded[0].last > before:
-            return
-        passed = tuple(each for each in plan.excluded if each.last <= before)
-        self._add_entries(entries_of_excluded(passed))
-        self.state = self.state.model_copy(
-            update={
-                "plan": plan.model_copy(update={"excluded": plan.excluded[len(passed) :]}),
-                "high_water": max(self.state.high_water, passed[-1].last),
             }
         )
 
@@ -612,6 +664,8 @@ def _replace_or_end(state: JobState, run: Run) -> JobState:
         return state
     succeeded = run.status is RunStatus.SUCCESS
     state = _count(state, succeeded=int(succeeded), dead=int(run.status is RunStatus.DEAD))
+    if run.outcome is Outcome.MISSED:
+        state = _count(state, missed=1).model_copy(update={"last_missed_at": run.finished_at})
     return state.model_copy(
         update={"last": run, "last_success_at": run.finished_at if succeeded else state.last_success_at}
     )
