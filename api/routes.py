@@ -100,7 +100,7 @@ async def list_jobs(
     return await _page_response(request, service, page)
 
 
-@router.get("/jobs/{job_id}", response_model=JobAnswer, responses=problems(404, 503), tags=["jobs"])
+@router.get("/jobs/{job_id}", response_model=JobAnswer, responses=problems(404, 422, 503), tags=["jobs"])
 async def get_job(job_id: str, service: Service) -> Response:
     """Read a job, a deleted one too."""
     answer = await service.get_job(job_id, tenant=DEFAULT_TENANT)
@@ -148,7 +148,7 @@ async def list_runs(
     return await _page_response(request, service, page)
 
 
-@router.get("/runs/{run_id}", response_model=RunAnswer, responses=problems(404, 503), tags=["runs"])
+@router.get("/runs/{run_id}", response_model=RunAnswer, responses=problems(404, 422, 503), tags=["runs"])
 async def get_run(run_id: str, service: Service) -> Response:
     """Read a run with its attempts."""
     answer = await service.get_run(run_id, tenant=DEFAULT_TENANT)

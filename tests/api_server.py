@@ -1,0 +1,90 @@
+"""The API for tests: inside the test's own event loop, or as a process, and always over real HTTP."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import httpx
+import uvicorn
+
+from api.app import create_app
+from tests.eventually import eventually
+from tests.worker_process import READY_WITHIN, environment
+from workers.devserver import free_port
+from workers.settings import Settings
+
+NOWHERE = "127.0.0.1:1"
+"""Where no Temporal server ever is."""
+
+
+@asynccontextmanager
+async def serving(*, database_url: str, temporal_address: str = NOWHERE) -> AsyncIterator[httpx.AsyncClient]:
+    """Serve the application in this event loop; yields a client whose paths begin after ``/api/v1``."""
+    port = free_port()
+    settings = Settings(database_url=database_url, temporal_address=temporal_address, api_port=port)
+    config = uvicorn.Config(create_app(settings), port=port, log_config=None, access_log=False, lifespan="on")
+    server = uvicorn.Server(config)
+    running = asyncio.create_task(server.serve())
+    try:
+        await eventually(lambda: server.started or running.done())
+        async with client_of(port) as client:
+            yield client
+    finally:
+        server.should_exit = True
+        await running
+
+
+def client_of(port: int) -> httpx.AsyncClient:
+    """Make a client of the API on a port."""
+    return httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=30)
+
+
+class ApiProcess:
+    """``python -P -m api``, started as an operator starts it."""
+
+    def __init__(self, folder: Path, *, database_url: str, temporal_address: str, **settings: str) -> None:
+        self.port = free_port()
+        self.log = folder / "api.log"
+        given = {"database_url": database_url, "api_port": str(self.port), **settings}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "api"],
+                cwd=folder,
+                env=environment(given) | {"TEMPORAL_ADDRESS": temporal_address},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+    async def until_alive(self) -> "ApiProcess":
+        """Wait until it answers."""
+
+        async def is_alive() -> bool:
+            assert self.process.poll() is None, self.log.read_text()
+            async with httpx.AsyncClient() as client:
+                with suppress(httpx.TransportError):
+                    return (await client.get(f"{self.url}/healthz")).is_success
+            return False
+
+        await eventually(is_alive, limit=READY_WITHIN)
+        return self
+
+    async def ended(self) -> int:
+        """Wait for its end, and say its exit code."""
+        await eventually(lambda: self.process.poll() is not None)
+        return self.process.returncode
+
+    def __enter__(self) -> "ApiProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.wait()
