@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, false, literal, select, true
+from sqlalchemy import ColumnElement, Select, literal, select, true
 
 from activities.tables import LEDGER, RUNS
 from workflows.job import LedgerEntry
@@ -69,21 +69,15 @@ def select_fires(window: LedgerWindow) -> Select[Any]:
     return query.order_by(nominal)
 
 
-def select_entries(window: LedgerWindow) -> Select[Any]:
-    """Select the ranges that begin in the window, oldest first."""
-    first = LEDGER.c.first
-    begins_in = first >= window.start if window.start is not None else true()
-    return _ranges(window).where(begins_in).order_by(first)
-
-
-def select_reaching_in(window: LedgerWindow) -> Select[Any]:
-    """Select the ranges that begin before the window and reach into it, oldest first."""
+def select_ranges(window: LedgerWindow) -> list[Select[Any]]:
+    """Select the ranges that lie in the window, each part oldest first: those that reach into it, and those that begin in it."""
+    query, first = _ranges(window).order_by(LEDGER.c.first), LEDGER.c.first
     if window.start is None:
-        return _ranges(window).where(false())
-    reaches_in = (LEDGER.c.first < window.start, LEDGER.c.last >= window.start)
-    query = _ranges(window).where(*reaches_in).order_by(LEDGER.c.first)
+        return [query]
+    reaching_in = query.where(first < window.start, LEDGER.c.last >= window.start)
     # SQLite keeps no statistics unless told to, and would read the ledger from its beginning.
-    return query.with_hint(LEDGER, "INDEXED BY ix_ledger_tenant_job_id_last_first", "sqlite")
+    reaching_in = reaching_in.with_hint(LEDGER, "INDEXED BY ix_ledger_tenant_job_id_last_first", "sqlite")
+    return [reaching_in, query.where(first >= window.start)]
 
 
 def _ranges(window: LedgerWindow) -> Select[Any]:

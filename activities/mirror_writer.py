@@ -73,7 +73,7 @@ class MirrorWriter:
 
     def __init__(self, url: str, *, options: WriterOptions | None = None) -> None:
         self._options = options or WriterOptions()
-        self._engine = open_database(url, limits=_limits(self._options))
+        self._engine = open_database(url, limits=_limits(self._options), reuse_plans=True)
         self._upsert = MirrorUpsert(self._engine)
         self._queue: deque[_Waiting] = deque()
         self._flushing: asyncio.Task[None] | None = None

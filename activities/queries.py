@@ -7,6 +7,7 @@ data, never SQL: any text is allowed, and text that no database can hold finds n
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import (
@@ -33,9 +34,8 @@ from activities.ledger_listing import (
     Place,
     Rank,
     merge_ledger,
-    select_entries,
     select_fires,
-    select_reaching_in,
+    select_ranges,
 )
 from activities.mirror_row import SqlValue, attempt_from, job_from, ledger_entry_from, run_from, storable
 from activities.page import Page, Position, decode_cursor, fingerprint, make_page, moment_in, page_size
@@ -185,15 +185,10 @@ class Queries:
         window = LedgerWindow(tenant=storable(tenant), job_id=storable(job_id), start=start, end=end, after=_place(at))
 
         async def read(connection: AsyncConnection) -> list[Place]:
-            fires = await connection.execute(select_fires(window).limit(size + 1))
+            fires = await _entries(connection, select_fires(window).limit(size + 1))
             # One more: the entry of the fire that the cursor stands on may be left out.
-            entries = await connection.execute(select_entries(window).limit(size + 2))
-            reaching_in = await connection.execute(select_reaching_in(window).limit(size + 2))
-            return merge_ledger(
-                [ledger_entry_from(_mapping(row)) for row in fires],
-                [ledger_entry_from(_mapping(row)) for row in (*reaching_in, *entries)],
-                after=window.after,
-            )
+            parts = [await _entries(connection, query.limit(size + 2)) for query in select_ranges(window)]
+            return merge_ledger(fires, chain.from_iterable(parts), after=window.after)
 
         page = make_page(await self._read(read), size=size, at=at, listing=listing, key_of=_place_key)
         return Page(tuple(place.entry for place in page.items), next=page.next)
@@ -298,6 +293,10 @@ async def _with_attempts(connection: AsyncConnection, runs: list[RunRecord]) -> 
         attempt = attempt_from(_mapping(row))
         found.setdefault((attempt.run_id, attempt.scheduled_at), []).append(attempt)
     return [RecordedRun(record, tuple(found.get((record.run.run_id, record.run.scheduled_at), ()))) for record in runs]
+
+
+async def _entries(connection: AsyncConnection, query: Select[Any]) -> list[LedgerEntry]:
+    return [ledger_entry_from(_mapping(row)) for row in await connection.execute(query)]
 
 
 def _run_key(run: RecordedRun) -> tuple[str, ...]:

@@ -16,11 +16,13 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.sql.schema import SchemaItem
 
-from activities.database import POSTGRESQL, Limits, open_database, reading, writing
+from activities.database import POSTGRESQL, Limits, cause_of, open_database, reading, writing
 from activities.partition import is_partition_name
+from workflows.error import Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -32,12 +34,14 @@ LOCK_KEY: Final = 0x484F5241_52495530
 
 
 async def migrate(url: str) -> None:
-    """Apply what is missing, in one transaction. Costs one query when nothing is."""
+    """Apply what is missing, in one transaction. Costs one query when nothing is. Raises ``Unavailable``."""
     engine = open_database(url, limits=MIGRATION_LIMITS)
     try:
         if not await is_current(engine):
             async with writing(engine) as connection:
                 await connection.run_sync(_upgrade)
+    except (DBAPIError, OSError, TimeoutError) as error:
+        raise Unavailable(f"the database cannot be prepared: {cause_of(error)}") from error
     finally:
         await engine.dispose()
 

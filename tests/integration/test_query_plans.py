@@ -1,0 +1,122 @@
+"""How the databases look things up: by index, whatever the size of the history (SB-123).
+
+SQLite decides without statistics, PostgreSQL with them; so the first is asked for its plans on an empty database, the second
+on one with enough rows for a full scan to be the worse choice.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from activities.database import open_database
+from activities.partition import create_partitions, months_of
+from activities.queries import FAILED, JobFilter, Queries, RunFilter
+from tests.records import NOON, minute
+from workflows.job import Lifecycle
+from workflows.run import RunStatus
+
+Statement = tuple[str, Any]
+
+READS: dict[str, Callable[[Queries], Awaitable[object]]] = {
+    "a job": lambda queries: queries.get_job("default", "hot"),
+    "a run with its attempts": lambda queries: queries.get_run("default", "hot:7"),
+    "jobs": lambda queries: queries.list_jobs("default", JobFilter()),
+    "deleted jobs": lambda queries: queries.list_jobs("default", JobFilter(state=Lifecycle.DELETED)),
+    "runs": lambda queries: queries.list_runs("default", "hot", RunFilter(), include_attempts=True),
+    "failed runs": lambda queries: queries.list_runs("default", "hot", RunFilter(statuses=FAILED)),
+    "running runs": lambda queries: queries.list_runs(
+        "default", "hot", RunFilter(statuses=frozenset({RunStatus.RUNNING}))
+    ),
+    "runs of a time": lambda queries: queries.list_runs("default", "hot", RunFilter(start=NOON, end=minute(60))),
+    "the ledger": lambda queries: queries.list_ledger("default", "hot"),
+    "the ledger of a time": lambda queries: queries.list_ledger("default", "hot", start=NOON, end=minute(60)),
+}
+
+
+async def _statements(engine: AsyncEngine, read: Callable[[Queries], Awaitable[object]]) -> list[Statement]:
+    """Catch what a read sends to the database, its second page too."""
+    seen: list[Statement] = []
+
+    def note(_: object, __: object, statement: str, parameters: Any, *___: object) -> None:
+        seen.append((statement, parameters))
+
+    event.listen(engine.sync_engine, "before_cursor_execute", note)
+    await read(Queries(engine))
+    event.remove(engine.sync_engine, "before_cursor_execute", note)
+    return [each for each in seen if each[0].lstrip().startswith("SELECT")]
+
+
+async def _plan(engine: AsyncEngine, explain: str, statement: Statement) -> str:
+    async with engine.connect() as connection:
+        rows = await connection.exec_driver_sql(f"{explain} {statement[0]}", statement[1])
+        return "\n".join(str(row[-1]) for row in rows)
+
+
+@pytest.mark.parametrize("name", READS)
+async def test_sqlite_finds_rows_by_index_and_in_order(sqlite_url: str, name: str) -> None:
+    """No table is scanned, and nothing but the merge of a page's parts is sorted."""
+    engine = open_database(sqlite_url)
+    for statement in await _statements(engine, READS[name]):
+        plan = await _plan(engine, "EXPLAIN QUERY PLAN", statement)
+        for table in ("jobs", "runs", "attempts", "ledger"):
+            assert f"SCAN {table}" not in plan, plan
+        if "UNION ALL" not in statement[0] and "ix_ledger_tenant_job_id_last_first" not in plan:
+            assert "TEMP B-TREE FOR ORDER BY" not in plan or "FROM attempts" in statement[0], plan
+    await engine.dispose()
+
+
+FILL_RUNS = """
+    INSERT INTO runs (tenant, run_id, scheduled_at, job_id, version, kind, target_at, created_at, status, outcome, stands_for,
+        revision, attempt, max_attempts, fence, idempotency_key, superseded, detached, parkings, workflow_id, workflow_run_id)
+    SELECT 'default', job || ':' || n, at, job, n, 'scheduled', at, at, CASE n % 500 WHEN 0 THEN 'dead' ELSE 'success' END,
+        'ran', 1, 1, 1, 4, n, n, false, false, 0, '', ''
+    FROM (
+        SELECT n, CASE WHEN n % 2 = 0 THEN 'hot' ELSE 'job-' || n % 100 END AS job,
+            timestamptz '2026-01-01 00:00:00+00' + n * interval '8 minutes' AS at
+        FROM generate_series(1, 30000) AS n
+    ) AS made
+"""
+FILL_ATTEMPTS = """
+    INSERT INTO attempts (tenant, run_id, scheduled_at, number, job_id, version, status, fence, dispatched_at)
+    SELECT tenant, run_id, scheduled_at, 1, job_id, 1, 'success', 1, scheduled_at FROM runs
+"""
+FILL_LEDGER = """
+    INSERT INTO ledger (tenant, job_id, first, last, version, count, outcome, revision)
+    SELECT tenant, job_id, scheduled_at + interval '1 minute', scheduled_at + interval '2 minutes', 1, 2, 'missed', 1 FROM runs
+"""
+
+
+@pytest.fixture
+async def filled(postgresql_url: str) -> AsyncIterator[AsyncEngine]:
+    """Half a year of history, most of it of one job."""
+    engine = open_database(postgresql_url)
+    async with engine.begin() as connection:
+        months = months_of(datetime(2026, month, 1, tzinfo=UTC) for month in range(1, 7))
+        await connection.run_sync(create_partitions, months)
+        for statement in (FILL_RUNS, FILL_ATTEMPTS, FILL_LEDGER, "ANALYZE runs", "ANALYZE attempts", "ANALYZE ledger"):
+            await connection.exec_driver_sql(statement)
+    yield engine
+    await engine.dispose()
+
+
+async def test_postgresql_finds_runs_and_ledger_entries_by_index(filled: AsyncEngine) -> None:
+    """A scan of a month is what would take seconds at five million runs."""
+    for name, read in READS.items():
+        for statement in await _statements(filled, read):
+            plan = await _plan(filled, "EXPLAIN", statement)
+            for table in ("runs", "attempts", "ledger"):
+                assert f"Seq Scan on {table}_2026" not in plan, f"{name}:\n{plan}"
+
+
+async def test_postgresql_leaves_out_the_months_that_a_window_does_not_touch(filled: AsyncEngine) -> None:
+    """What partitions are for, besides being dropped."""
+    for name in ("runs of a time", "the ledger of a time"):
+        for statement in await _statements(filled, READS[name]):
+            plan = await _plan(filled, "EXPLAIN", statement)
+            if "FROM runs" in statement[0]:
+                assert "runs_2026_06" in plan
+                assert "runs_2026_05" not in plan
