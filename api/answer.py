@@ -4,12 +4,13 @@ Times are aware and leave as RFC 3339 in UTC. A field is never renamed or reused
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Self, assert_never
 
 from pydantic import BaseModel, Field, JsonValue, TypeAdapter
 
-from workflows.fire_times import shortest_gap
+from workflows.fire_times import jitter_window, shortest_gap
 from workflows.job import (
     ActivityTarget,
     Backoff,
@@ -25,6 +26,7 @@ from workflows.job import (
 from workflows.policies import decide_grace
 from workflows.run import Attempt, AttemptStatus, Failure, Outcome, Run, RunKind, RunStatus
 from workflows.schedule import CronRule, DstPolicy, Exclusions, Fire, IntervalRule, OneOffRule, RRuleRule, Rule
+from workflows.schedule_description import describe_schedule
 from workflows.zone import load_zone
 
 Number = int | float
@@ -48,8 +50,8 @@ class Health(BaseModel):
     reasons: list[str] = Field(description="For people; empty when ok.")
 
 
-class JobAnswer(BaseModel):
-    """A job: what its owner asked for, with all defaults filled in, and how it stands."""
+class JobSummary(BaseModel):
+    """A job as lists show it: what it is, and how it stands."""
 
     job_id: str
     name: str
@@ -63,19 +65,36 @@ class JobAnswer(BaseModel):
 
     schedule: JsonValue
     timezone: str
-    dst: DstPolicy
+    target: ActivityTarget
+    description: str
+    owner: str
+    labels: dict[str, str]
+
+    counts: JobCounts
+    active_runs: int
+    waiting_runs: int
+    last_run_id: str | None
+    last_status: str | None = Field(description="Of the run that ended last, or `missed` when a miss came after it.")
+    last_finished_at: datetime | None
+    last_success_at: datetime | None
+    last_error: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class JobAnswer(JobSummary):
+    """A job with everything that its owner asked for, all defaults filled in."""
+
+    schedule_in_words: str
+    dst: DstPolicy = Field(description="null: the rule of the schedule's kind.")
     exclude: Exclusions
     start_at: datetime | None
     end_at: datetime | None
     max_runs: int | None
-    jitter_window_seconds: Number | None = Field(description="null: 60 s or a tenth of the shortest gap.")
+    jitter_window_seconds: Number
     time_critical: bool
 
-    description: str
-    owner: str
-    labels: dict[str, str]
     enabled: bool
-    target: ActivityTarget
     payload: JsonValue
     idempotency_key_template: str
     missed_window: CatchUpPolicy
@@ -94,18 +113,16 @@ class JobAnswer(BaseModel):
     max_attempts: int
     retry_backoff: BackoffAnswer
     isolation: Isolation
-
-    counts: JobCounts
-    active_runs: int
-    waiting_runs: int
-    last_run_id: str | None
-    last_status: str | None = Field(description="Of the run that ended last, or `missed` when a miss came after it.")
-    last_finished_at: datetime | None
-    last_success_at: datetime | None
-    last_error: str | None
-    created_at: datetime
-    updated_at: datetime
     warnings: list[str] = Field(default=[], description="Of the request just made.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """What is known of a job beside its record."""
+
+    health: Health
+    stale: bool
+    now: datetime
 
 
 class AttemptAnswer(BaseModel):
@@ -179,35 +196,52 @@ class FireAnswer(BaseModel):
         return cls(nominal=fire.nominal, target=fire.target, local=local)
 
 
-def describe_job(
-    record: JobRecord, *, health: Health, stale: bool, now: datetime, warnings: Sequence[str] = ()
-) -> JobAnswer:
-    """Say a job as it stands at ``now``."""
+def summarise_job(record: JobRecord, standing: Standing) -> JobSummary:
+    """Say a job shortly."""
     definition, schedule = record.definition, record.definition.schedule
-    return JobAnswer(
+    return JobSummary(
         job_id=record.job_id,
         name=definition.name,
         state=record.lifecycle,
-        health=health,
-        stale=stale,
+        health=standing.health,
+        stale=standing.stale,
         next_run_at=record.next_run_at,
         next_target_at=record.next_target_at,
-        lag_seconds=_number(lag_of(record, now=now)),
+        lag_seconds=_number(lag_of(record, now=standing.now)),
         revision=record.revision,
         schedule=spell_rule(schedule.rule),
         timezone=schedule.timezone,
+        target=definition.target,
+        description=definition.description,
+        owner=definition.owner,
+        labels=definition.labels,
+        counts=record.counts,
+        active_runs=record.active_runs,
+        waiting_runs=record.waiting_runs,
+        last_run_id=record.last_run_id,
+        last_status=record.last_status,
+        last_finished_at=record.last_finished_at,
+        last_success_at=record.last_success_at,
+        last_error=record.last_error,
+        created_at=record.registered_at,
+        updated_at=record.updated_at,
+    )
+
+
+def describe_job(record: JobRecord, standing: Standing, *, warnings: Sequence[str] = ()) -> JobAnswer:
+    """Say all about a job. Takes up to a tenth of a second: what is in force depends on how close fires can come."""
+    definition, schedule = record.definition, record.definition.schedule
+    return JobAnswer(
+        **dict(summarise_job(record, standing)),
+        schedule_in_words=describe_schedule(schedule, job_id=record.job_id),
         dst=schedule.dst,
         exclude=schedule.exclude,
         start_at=schedule.start_at,
         end_at=schedule.end_at,
         max_runs=schedule.max_runs,
-        jitter_window_seconds=schedule.jitter_window_seconds,
+        jitter_window_seconds=_number(jitter_window(schedule, job_id=record.job_id)),
         time_critical=schedule.time_critical,
-        description=definition.description,
-        owner=definition.owner,
-        labels=definition.labels,
         enabled=record.lifecycle is not Lifecycle.PAUSED,
-        target=definition.target,
         payload=definition.payload,
         idempotency_key_template=definition.idempotency_key_template,
         missed_window=definition.missed_window,
@@ -226,16 +260,6 @@ def describe_job(
         max_attempts=definition.retry.max_attempts,
         retry_backoff=_describe_backoff(definition),
         isolation=definition.isolation,
-        counts=record.counts,
-        active_runs=record.active_runs,
-        waiting_runs=record.waiting_runs,
-        last_run_id=record.last_run_id,
-        last_status=record.last_status,
-        last_finished_at=record.last_finished_at,
-        last_success_at=record.last_success_at,
-        last_error=record.last_error,
-        created_at=record.registered_at,
-        updated_at=record.updated_at,
         warnings=list(warnings),
     )
 

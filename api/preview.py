@@ -66,7 +66,8 @@ def preview(value: JsonValue, *, now: datetime) -> PreviewAnswer:
     fires = list_fires(schedule, job_id=body.job_id, after=after, count=count)
     if not fires:
         _require_any(parsed, job_id=body.job_id)
-    return PreviewAnswer(fires=fires, description=describe_schedule(schedule), warnings=list(parsed.warnings))
+    description = describe_schedule(schedule, job_id=body.job_id)
+    return PreviewAnswer(fires=fires, description=description, warnings=list(parsed.warnings))
 
 
 def _require_any(parsed: ParsedSchedule, *, job_id: str) -> None:

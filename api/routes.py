@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from activities.idempotency_store import IdempotencyStore, RequestKey, StoredResponse
 from activities.page import Page
 from activities.queries import JobFilter, RunFilter
-from api.answer import FireAnswer, JobAnswer, LedgerAnswer, RunAnswer
+from api.answer import FireAnswer, JobAnswer, JobSummary, LedgerAnswer, RunAnswer
 from api.idempotency import answer_once, body_hash
 from api.openapi import CREATE_JOB_BODY, PREVIEW_BODY, problems
 from api.parameter import (
@@ -81,7 +81,7 @@ async def create_job(request: Request, service: Service, store: Store) -> Respon
     return _respond(await answer_once(store, claim, work))
 
 
-@router.get("/jobs", response_model=list[JobAnswer], responses=problems(400, 422, 503), tags=["jobs"])
+@router.get("/jobs", response_model=list[JobSummary], responses=problems(400, 422, 503), tags=["jobs"])
 async def list_jobs(
     request: Request,
     service: Service,
@@ -218,7 +218,7 @@ def _respond(stored: StoredResponse) -> Response:
 async def _page_response(
     request: Request,
     service: JobService,
-    page: Page[JobAnswer] | Page[RunAnswer] | Page[LedgerAnswer],
+    page: Page[JobSummary] | Page[RunAnswer] | Page[LedgerAnswer],
     *,
     parameters: Mapping[str, str] | None = None,
 ) -> Response:

@@ -8,7 +8,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
+from anyio import to_thread
 from pydantic import JsonValue
 
 from activities.mirror_writer import MirrorUnavailable, MirrorWriter
@@ -17,11 +19,14 @@ from activities.queries import JobFilter, Queries, RecordedRun, RunFilter
 from api.answer import (
     FireAnswer,
     JobAnswer,
+    JobSummary,
     LedgerAnswer,
     RunAnswer,
+    Standing,
     describe_job,
     describe_ledger_entry,
     describe_run,
+    summarise_job,
 )
 from api.health import health_of
 from api.job_body import JobRequest, read_job
@@ -64,10 +69,11 @@ class JobService:
             Conflict: there is a job of this id.
             Unavailable: the job may be registered all the same.
         """
-        request = read_job(body, default_id=new_job_id(tenant=tenant, key=key))
+        default_id = new_job_id(tenant=tenant, key=key)
+        request = await to_thread.run_sync(partial(read_job, body, default_id=default_id))
         async with self._control.turn(tenant=tenant, job_id=request.job_id):
             await self._write_through(await self._register(request, tenant=tenant, key=key))
-        return await self._describe_fully(await self._find(tenant, request.job_id), warnings=request.warnings)
+        return await self._describe(await self._find(tenant, request.job_id), warnings=request.warnings)
 
     async def delete_job(
         self, job_id: str, *, tenant: str, key: str | None, cancel_active: bool, revision: int | None
@@ -88,16 +94,16 @@ class JobService:
             if found.lifecycle is not Lifecycle.DELETED or (cancel_active and found.active_runs):
                 command = DeleteCommand(key=key or new_command_key(), cancel_active=cancel_active)
                 await self._write_through(await self._delete(found, command))
-        return await self._describe_fully(await self._find(tenant, job_id))
+        return await self._describe(await self._find(tenant, job_id))
 
     async def get_job(self, job_id: str, *, tenant: str) -> JobAnswer:
         """Read a job, a deleted one too. Raises ``NotFound``."""
-        return await self._describe_fully(await self._find(tenant, job_id))
+        return await self._describe(await self._find(tenant, job_id))
 
-    async def list_jobs(self, chosen: JobFilter, *, tenant: str, cursor: str | None, limit: int) -> Page[JobAnswer]:
+    async def list_jobs(self, chosen: JobFilter, *, tenant: str, cursor: str | None, limit: int) -> Page[JobSummary]:
         """List jobs by id. Raises ``InvalidCursor``."""
         page = await self._queries.list_jobs(tenant, chosen, cursor=cursor, limit=limit)
-        answers = await asyncio.gather(*(self._describe(record) for record in page.items))
+        answers = await asyncio.gather(*(self._summarise(record) for record in page.items))
         return Page(tuple(answers), next=page.next, previous=page.previous)
 
     async def list_runs(
@@ -160,7 +166,10 @@ class JobService:
         if is_there and key is None:
             raise _job_exists(request.job_id)
         command_key = key or new_command_key()
-        state = first_state(request, tenant=tenant, key=command_key, before=before, now=datetime.now(UTC))
+        now = datetime.now(UTC)
+        state = await to_thread.run_sync(
+            partial(first_state, request, tenant=tenant, key=command_key, before=before, now=now)
+        )
         command = RegisterCommand(key=command_key, state=state)
         if not is_there:
             return await self._control.register(command) or job_record(state)
@@ -182,20 +191,20 @@ class JobService:
         except MirrorUnavailable as error:
             raise Unavailable(MAYBE_APPLIED) from error
 
-    async def _describe_fully(self, record: JobRecord, *, warnings: Sequence[str] = ()) -> JobAnswer:
+    async def _describe(self, record: JobRecord, *, warnings: Sequence[str] = ()) -> JobAnswer:
         page = await self._queries.list_runs(record.tenant, record.job_id, PARKED, limit=1)
-        parked = page.items[0].record.run if page.items else None
-        return await self._describe(record, parked=parked, warnings=warnings)
+        standing = await self._stand(record, parked=page.items[0].record.run if page.items else None)
+        return await to_thread.run_sync(partial(describe_job, record, standing, warnings=warnings))
 
-    async def _describe(
-        self, record: JobRecord, *, parked: Run | None = None, warnings: Sequence[str] = ()
-    ) -> JobAnswer:
+    async def _summarise(self, record: JobRecord) -> JobSummary:
+        return summarise_job(record, await self._stand(record))
+
+    async def _stand(self, record: JobRecord, *, parked: Run | None = None) -> Standing:
         reachable, polled = await asyncio.gather(
             self._probe.is_reachable(), self._probe.is_polled(record.definition.target.task_queue)
         )
         now = datetime.now(UTC)
-        health = health_of(record, polled=polled, parked=parked, now=now)
-        return describe_job(record, health=health, stale=not reachable, now=now, warnings=warnings)
+        return Standing(health=health_of(record, polled=polled, parked=parked, now=now), stale=not reachable, now=now)
 
 
 def _job_exists(job_id: str) -> Conflict:

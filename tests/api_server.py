@@ -45,7 +45,7 @@ def client_of(port: int) -> httpx.AsyncClient:
 class ApiProcess:
     """``python -P -m api``, started as an operator starts it."""
 
-    def __init__(self, folder: Path, *, database_url: str, temporal_address: str, **settings: str) -> None:
+    def __init__(self, folder: Path, *, address: str, database_url: str, **settings: str) -> None:
         self.port = free_port()
         self.log = folder / "api.log"
         given = {"database_url": database_url, "api_port": str(self.port), **settings}
@@ -53,7 +53,7 @@ class ApiProcess:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "api"],
                 cwd=folder,
-                env=environment(given) | {"TEMPORAL_ADDRESS": temporal_address},
+                env=environment(given) | {"TEMPORAL_ADDRESS": address},
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )

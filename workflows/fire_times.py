@@ -133,16 +133,22 @@ def jitter_offset(schedule: Schedule, *, job_id: str) -> timedelta:
     Milliseconds; always less than the shortest gap between two fires. 0 for one-offs, time-critical jobs and previews
     without a job id.
     """
-    if not job_id or schedule.time_critical or isinstance(schedule.rule, OneOffRule):
+    if not job_id:
+        return timedelta()
+    milliseconds = jitter_window(schedule, job_id=job_id) // timedelta(milliseconds=1)
+    digest = hashlib.sha256(f"jitter\0{job_id}".encode("utf-8", "surrogatepass")).digest()
+    return timedelta(milliseconds=int.from_bytes(digest[:8], "big") % milliseconds if milliseconds else 0)
+
+
+def jitter_window(schedule: Schedule, *, job_id: str) -> timedelta:
+    """Say how wide the window is in which a job's jitter lies: never wider than the shortest gap between two fires."""
+    if schedule.time_critical or isinstance(schedule.rule, OneOffRule):
         return timedelta()
     gap = shortest_gap(schedule, job_id=job_id)
     if gap is None:
         return timedelta()
     asked = schedule.jitter_window_seconds
-    window = min(timedelta(seconds=60), gap / 10) if asked is None else min(timedelta(seconds=asked), gap)
-    milliseconds = window // timedelta(milliseconds=1)
-    digest = hashlib.sha256(f"jitter\0{job_id}".encode("utf-8", "surrogatepass")).digest()
-    return timedelta(milliseconds=int.from_bytes(digest[:8], "big") % milliseconds if milliseconds else 0)
+    return min(timedelta(seconds=60), gap / 10) if asked is None else min(timedelta(seconds=asked), gap)
 
 
 def shortest_gap(schedule: Schedule, *, job_id: str) -> timedelta | None:
