@@ -8,6 +8,7 @@ Two readings that the RFC leaves open: DTSTART itself fires only if the rule nam
 UNTIL includes that whole day.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import MAXYEAR, date, datetime, timedelta
 from functools import lru_cache
@@ -23,19 +24,18 @@ from workflows.zone import DAY, LAST_INSTANT, to_date, to_day, to_instant, to_lo
 DEFAULT_START = datetime(1970, 1, 1)  # noqa: DTZ001 - local by definition
 """DTSTART of a rule that gives none, fixed so that a preview and a job agree."""
 
-_SEARCH_STEPS = 15_000
-"""Days, and periods passed over at once, that are looked at for the next day with a time. 41 years of days: 29 February
-on a given weekday can be forty years away."""
+_SEARCH_DAYS = 15_000
+"""How far ahead the next day is looked for, times INTERVAL: 41 years of days, for 29 February on a given weekday."""
 
 _LONGEST_CYCLE = 400
 """Days in which a grid with filters on its times of day must come round, so that its next fire is found soon."""
 
 _COUNTED_DAYS = 4_000
-"""Days with fires in which COUNT must be reached, so that its end is found within the time of one call."""
+_COUNTED_SPAN = 36_600
+"""Days with fires, and days in all, in which COUNT must be reached, so that its end is found within the time of a call."""
 
 _UNITS = {Frequency.DAILY: DAY, Frequency.HOURLY: 3_600, Frequency.MINUTELY: 60, Frequency.SECONDLY: 1}
 _LAST_DAY = LAST_INSTANT // DAY
-_LAST_DATE = to_date(_LAST_DAY)
 _ONE_DAY = timedelta(days=1)
 _ALL = frozenset(range(60))
 
@@ -84,7 +84,7 @@ def _read(text: str, start: datetime) -> Recurrence:
 
 def _refuse_long_cycle(parts: RecurrenceParts) -> None:
     """Refuse grids such as every 1,441 minutes, but only at nine, which meet their filters once in years."""
-    filters = (parts.by_hour, parts.by_minute, parts.by_second)[: parts.frequency - Frequency.DAILY]
+    filters = (parts.by_hour, parts.by_minute, parts.by_second)[: max(parts.frequency - Frequency.DAILY, 0)]
     if not any(filters):
         return
     step = _UNITS[parts.frequency] * parts.interval
@@ -115,19 +115,22 @@ def _resolve_defaults(parts: RecurrenceParts, start: datetime) -> RecurrencePart
 
 def _end_of_count(recurrence: Recurrence, count: int) -> int:
     """Find the local time of the last of ``count`` fires. Raises InvalidSchedule where that takes too long."""
-    pattern, left = RecurrencePattern(recurrence), count
-    day = pattern.next_day(recurrence.start // DAY, 0)
+    pattern, left, start = RecurrencePattern(recurrence), count, recurrence.start // DAY
+    day = pattern.next_day(start, 0)
     for _ in range(_COUNTED_DAYS):
         if day is None:
+            return LAST_INSTANT
+        if day > start + _COUNTED_SPAN:
             break
         mask = pattern.times_on(day, 0)
         if mask.bit_count() >= left:
             return day * DAY + next(second for number, second in enumerate(list_seconds(mask), 1) if number == left)
         left -= mask.bit_count()
         day = pattern.next_day(day + 1, 0)
-    if day is None:
-        return LAST_INSTANT
-    raise InvalidSchedule(f"COUNT={count} reaches over more than {_COUNTED_DAYS} days; use UNTIL", position=0)
+    raise InvalidSchedule(
+        f"COUNT={count} reaches over more than {_COUNTED_DAYS} days with fires or a hundred years; use UNTIL",
+        position=0,
+    )
 
 
 class RecurrencePattern:
@@ -183,9 +186,8 @@ class _PeriodDays:
 
     def next_day(self, day: int) -> int | None:
         on, period_end = to_date(min(day, _LAST_DAY)), date.min
-        for _ in range(_SEARCH_STEPS):
-            if on >= _LAST_DATE:
-                return None
+        horizon = to_date(min(day + _SEARCH_DAYS * self._parts.interval, _LAST_DAY))
+        while on < horizon:
             if on >= period_end:
                 period = self._period_of(on)
                 period_end = self._period_after(period, 1)
@@ -211,13 +213,20 @@ class _PeriodDays:
     def _pick(self, period: date) -> tuple[date, ...]:
         """List the dates that BYSETPOS picks from those of a period."""
         if self._picked is None or self._picked[0] != period:
-            length = (self._period_after(period, 1) - period).days
-            days = [period + timedelta(days=number) for number in range(length)]
-            days = [day for day in days if self._filter.passes(day)]
+            days = list(self._list_passing(period, self._period_after(period, 1)))
             wanted = self._parts.by_set_position
             picks = (day for index, day in enumerate(days) if index + 1 in wanted or index - len(days) in wanted)
             self._picked = (period, tuple(picks))
         return self._picked[1]
+
+    def _list_passing(self, on: date, end: date) -> Iterator[date]:
+        while on < end:
+            if (candidate := self._filter.skip_from(on)) > on:
+                on = candidate
+                continue
+            if self._filter.passes(on):
+                yield on
+            on += _ONE_DAY
 
     def _period_of(self, on: date) -> date:
         """First date of the period around a date."""
@@ -271,11 +280,12 @@ class _GridDays:
         }.get(parts.frequency, FULL_DAY) & FULL_DAY
 
     def next_day(self, day: int) -> int | None:
+        horizon = min(day + _SEARCH_DAYS * max(1, self._step // DAY), _LAST_DAY)
         empty = 0
-        for _ in range(_SEARCH_STEPS):
+        while empty < _LONGEST_CYCLE:
             day = (day * DAY + self._wait(day)) // DAY
-            if day >= _LAST_DAY or empty == _LONGEST_CYCLE:
-                return None
+            if day >= horizon:
+                break
             on = to_date(day)
             if (candidate := self._dates.skip_from(on)) > on:
                 day = to_day(candidate)

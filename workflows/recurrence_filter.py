@@ -6,6 +6,7 @@ Once the defaults of DTSTART are filled in, every BY part that speaks of dates i
 
 from dataclasses import dataclass
 from datetime import MAXYEAR, date, timedelta
+from functools import lru_cache
 
 from workflows.cron_expression import days_in_month
 from workflows.recurrence_text import Frequency, RecurrenceParts
@@ -25,14 +26,10 @@ class DateFilter:
     """Whether ``20MO`` is the twentieth of the year: by the year without a month; else they count within the month."""
 
     def passes(self, day: date) -> bool:
-        return (
-            self.skip_from(day) == day
-            and (not self.weekdays or self._passes_weekdays(day))
-            and (not self.week_numbers or self._passes_week_numbers(day))
-        )
+        return self.skip_from(day) == day and (not self.weekdays or self._passes_weekdays(day))
 
     def skip_from(self, day: date) -> date:
-        """The first date from ``day`` on that months, days of month and days of year do not rule out at a glance.
+        """The first date from ``day`` on that months, days of month, days of year and weeks do not rule out at a glance.
 
         It may still not pass; but none before it does.
         """
@@ -47,6 +44,9 @@ class DateFilter:
             named = _next_named(number, _days_in_year(day.year), self.year_days)
             if named != number:
                 return first + timedelta(days=named - 1) if named else first_of_next_year(day)
+        if self.week_numbers and not self._passes_week_numbers(day):
+            left = 7 - (day.weekday() - self.week_start) % 7
+            return day + timedelta(days=min(left, (date.max - day).days))
         return day
 
     def _passes_weekdays(self, day: date) -> bool:
@@ -62,8 +62,7 @@ class DateFilter:
 
     def _passes_week_numbers(self, day: date) -> bool:
         year, number = week_of(day, self.week_start)
-        # 28 December is in the last week of its year, wherever weeks start.
-        return _is_named(number, week_of(date(year, 12, 28), self.week_start)[1], self.week_numbers)
+        return _is_named(number, _weeks_in_year(year, self.week_start), self.week_numbers)
 
 
 def build_date_filter(parts: RecurrenceParts) -> DateFilter:
@@ -83,6 +82,12 @@ def week_of(day: date, week_start: int) -> tuple[int, int]:
     """Year and number of a date's week. A week belongs to the year in which it has four days or more."""
     fourth = day - timedelta(days=(day.weekday() - week_start) % 7) + timedelta(days=3)
     return fourth.year, (_day_of_year(fourth) + 6) // 7
+
+
+@lru_cache(maxsize=1024)
+def _weeks_in_year(year: int, week_start: int) -> int:
+    # 28 December is in the last week of its year, wherever weeks start.
+    return week_of(date(year, 12, 28), week_start)[1]
 
 
 def first_of_next_month(day: date) -> date:
