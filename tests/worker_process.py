@@ -37,7 +37,8 @@ class WorkerProcess:
         """Wait until it polls its task queues."""
 
         def is_ready() -> bool:
-            assert self.process.poll() is None, self.log.read_text()
+            if self.process.poll() is not None:
+                raise RuntimeError(f"it has ended:\n{self.log.read_text()}")
             return self.ready_file.exists()
 
         await eventually(is_ready, limit=READY_WITHIN)

@@ -8,8 +8,10 @@ from typing import Final
 _OWN_ATTRIBUTES: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """Of any log record. What else a record has was given as ``extra``."""
 
-_TEMPORAL_CONTEXT: Final = frozenset({"temporal_activity", "temporal_workflow", "__temporal_error_identifier"})
-"""What Temporal's own loggers attach; they write it into their text as well."""
+_SAID_TWICE: Final = frozenset(
+    {"temporal_activity", "temporal_workflow", "__temporal_error_identifier", "color_message"}
+)
+"""What loggers of Temporal and uvicorn attach; they write it into their text as well."""
 
 
 class FieldFormatter(logging.Formatter):
@@ -28,7 +30,7 @@ class FieldFormatter(logging.Formatter):
 
 
 def _is_field(name: str) -> bool:
-    return name not in _OWN_ATTRIBUTES and name not in _TEMPORAL_CONTEXT
+    return name not in _OWN_ATTRIBUTES and name not in _SAID_TWICE
 
 
 def configure_logging(level: str) -> None:
