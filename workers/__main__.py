@@ -9,6 +9,8 @@ from datetime import timedelta
 from types import FrameType
 from typing import Final, NoReturn
 
+from temporalio.service import RPCError
+
 from workers.connection import ServerTooOld
 from workers.settings import EXIT_CODE, InvalidSettings, Settings, list_likely_typos, read_settings
 from workers.telemetry import configure_logging
@@ -41,6 +43,8 @@ def run(settings: Settings) -> NoReturn:
         leave(EXIT_CODE, str(error))
     except ServerTooOld as error:
         leave(1, str(error))
+    except RPCError as error:
+        leave(1, f"Temporal refuses this worker: {error.status.name}: {error.message}")
     except Exception:
         logger.exception("worker failed")
         leave(1)

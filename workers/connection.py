@@ -9,12 +9,13 @@ import logging
 import os
 import re
 import socket
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
-from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, GetSystemInfoRequest
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
@@ -25,6 +26,8 @@ from workflows.contracts import SEARCH_ATTRIBUTES
 
 logger = logging.getLogger(__name__)
 
+Answer = TypeVar("Answer")
+
 DEFAULT_ADDRESS: Final = "localhost:7233"
 
 OLDEST_SERVER: Final = (1, 32)
@@ -34,6 +37,11 @@ TRY_EVERY: Final = timedelta(seconds=1)
 
 SAY_EVERY: Final = timedelta(seconds=30)
 """How often a process that waits says so."""
+
+_NOT_THERE_YET: Final = frozenset(
+    {RPCStatusCode.NOT_FOUND, RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
+)
+"""Answers of a server that is starting, and for a namespace that somebody will create."""
 
 _KNOWN_ALREADY: Final = frozenset({RPCStatusCode.ALREADY_EXISTS})
 _NOT_OURS_TO_ADD: Final = frozenset(
@@ -56,13 +64,20 @@ class Namespace:
 
 
 async def enter_namespace(settings: Settings, *, name: str) -> Namespace:
-    """Connect, wait for the server as long as it takes, and see to what the namespace needs.
+    """Connect, wait for the server and the namespace as long as it takes, and see to what the namespace needs.
 
-    ``name`` says what the process is, for its identity. Raises ``ServerTooOld``, ``InvalidSettings``.
+    ``name`` says what the process is, for its identity. Raises ``ServerTooOld``, ``InvalidSettings``, and ``RPCError`` where
+    Temporal refuses us.
     """
     client = await connect(settings, name=name)
-    await require_recent_server(client)
-    return Namespace(client=client, has_search_attributes=await register_search_attributes(client))
+
+    async def look_around() -> bool:
+        await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
+        await require_recent_server(client)
+        return await register_search_attributes(client)
+
+    has_search_attributes = await _when_there(look_around, what=f"namespace {client.namespace}")
+    return Namespace(client=client, has_search_attributes=has_search_attributes)
 
 
 async def connect(settings: Settings, *, name: str, patience: timedelta | None = None) -> Client:
@@ -71,8 +86,12 @@ async def connect(settings: Settings, *, name: str, patience: timedelta | None =
     Raises ``InvalidSettings`` for an address that cannot be one, and ``TimeoutError`` after ``patience``.
     """
     options = connect_options(settings)
+
+    async def open_client_now() -> Client:
+        return await _open(options, identity=identity_of(name), lazy=False)
+
     async with asyncio.timeout(None if patience is None else patience.total_seconds()):
-        return await _connect_when_there(options, identity=identity_of(name))
+        return await _when_there(open_client_now, what=f"server {options.get('target_host')}")
 
 
 async def open_client(settings: Settings, *, name: str) -> Client:
@@ -127,19 +146,19 @@ async def register_search_attributes(client: Client) -> bool:
     return _do_without(f"missing or of another type: {', '.join(wrong)}") if wrong else True
 
 
-async def _connect_when_there(options: ClientConnectConfig, *, identity: str) -> Client:
+async def _when_there(ask: Callable[[], Awaitable[Answer]], *, what: str) -> Answer:
+    """Ask until there is an answer, and say now and then that we are waiting, and for what."""
     say_at = 0.0
     loop = asyncio.get_running_loop()
     while True:
         try:
-            return await _open(options, identity=identity, lazy=False)
+            return await ask()
         except (RuntimeError, RPCError) as error:
+            if isinstance(error, RPCError) and error.status not in _NOT_THERE_YET:
+                raise
             if loop.time() >= say_at:
                 say_at = loop.time() + SAY_EVERY.total_seconds()
-                logger.warning(
-                    "waiting for the Temporal server",
-                    extra={"address": options.get("target_host"), "error": str(error)},
-                )
+                logger.warning("waiting for Temporal", extra={"waiting_for": what, "error": str(error)})
         await asyncio.sleep(TRY_EVERY.total_seconds())
 
 

@@ -130,8 +130,8 @@ async def _live(stack: "Stack", options: DevOptions, jobs: JobFile | None) -> No
         _say(f"Starting a worker, and the API on port {options.api_port} ...")
         await asyncio.gather(*(stack.start(service, group) for service in (_worker(options), _api(options))))
         async with httpx.AsyncClient(base_url=f"{_url(options.api_port)}/api/v1", timeout=30) as api:
-            for job_id in await register_jobs(jobs, api) if jobs else []:
-                _say(f"Registered the example job {job_id}.")
+            if jobs is not None:
+                await _register(jobs, api)
             _say(_welcome(options))
             await _show_runs(RunFeed(api, since=since))
 
@@ -264,6 +264,15 @@ async def _stop(process: ChildProcess) -> None:
     await asyncio.to_thread(process.stop, grace=STOP_WITHIN)
 
 
+async def _register(jobs: JobFile, api: httpx.AsyncClient) -> None:
+    try:
+        registered = await register_jobs(jobs, api)
+    except httpx.HTTPError as error:
+        raise StackError(f"the API does not take the jobs of {jobs.path}: {error}") from error
+    for job_id in registered:
+        _say(f"Registered the example job {job_id}.")
+
+
 async def _show_runs(feed: RunFeed) -> None:
     while True:
         # The API, or the database behind it, may be away for a moment; what happens meanwhile is shown afterwards.
@@ -283,7 +292,9 @@ def _stop_at_signals(stack: Stack) -> asyncio.Event:
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, obey)
+        # `nohup` has us ignore that the terminal is gone.
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, obey)
     return stop
 
 

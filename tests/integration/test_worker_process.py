@@ -9,9 +9,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from temporalio.api.enums.v1 import EventType, TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, RegisterNamespaceRequest
 from temporalio.client import Client, WorkflowHandle
 
 from tests.eventually import eventually
@@ -162,9 +163,21 @@ class TestStart:
     async def test_a_worker_waits_for_temporal_and_stops_while_it_waits(self, folder: Path) -> None:
         """Processes start in any order."""
         with WorkerProcess(folder, address=f"127.0.0.1:{free_port()}") as worker:
-            await eventually(lambda: "waiting for the Temporal server" in worker.log.read_text())
+            await eventually(lambda: "waiting for Temporal" in worker.log.read_text())
             worker.signal(signal.SIGTERM)
             assert await worker.ended(limit=timedelta(seconds=5)) == 0
+
+    async def test_a_worker_waits_for_its_namespace(self, server: DevServer, folder: Path) -> None:
+        """Somebody creates it, sooner or later."""
+        with WorkerProcess(folder, address=server.options.address, temporal_namespace="crons") as worker:
+            await eventually(lambda: "waiting_for=namespace crons" in worker.log.read_text())
+            client = await connect_to(server)
+            retention = Duration(seconds=86_400)
+            await client.workflow_service.register_namespace(
+                RegisterNamespaceRequest(namespace="crons", workflow_execution_retention_period=retention)
+            )
+            await worker.until_ready()
+            assert "search attributes registered" in worker.log.read_text()
 
     async def test_jobs_fire_although_the_database_has_never_been_there(self, server: DevServer, folder: Path) -> None:
         """SQL remembers, Temporal decides."""
