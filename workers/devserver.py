@@ -8,9 +8,9 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -60,6 +60,9 @@ class DevServerOptions:
 
     log_level: str = "warn"
 
+    dynamic_config: Mapping[str, str] = field(default_factory=dict)
+    """Temporal's own settings by key, each value as JSON."""
+
     @property
     def address(self) -> str:
         """Where clients find it."""
@@ -106,6 +109,8 @@ def _server_arguments(options: DevServerOptions) -> Iterator[str]:
     yield from ("--db-filename", str(options.database), "--log-level", options.log_level)
     for pragma in _PRAGMAS:
         yield from ("--sqlite-pragma", pragma)
+    for setting, value in options.dynamic_config.items():
+        yield from ("--dynamic-config-value", f"{setting}={value}")
     for key in SEARCH_ATTRIBUTES:
         yield from ("--search-attribute", f"{key.name}={_TYPE_NAMES[key.indexed_value_type]}")
     if options.ui_port is None:
