@@ -124,8 +124,8 @@ class JobWorkflow:
         self._looks: dict[str, datetime] = {}
         """When to look at runs that have not answered, by run id."""
 
-        self._fire_alarm = Alarm(self._notice)
-        self._house_alarm = Alarm(self._notice)
+        self._fire_alarm = Alarm(self._notice, name="until something is due")
+        self._house_alarm = Alarm(self._notice, name="look after what is silent or unsent")
         self._plan_again_at: datetime | None = None
         self._send_again_at: datetime | None = None
         """Set while the mirror does not take records."""
@@ -206,7 +206,9 @@ class JobWorkflow:
     def _begin(self) -> None:
         now = workflow.now()
         if workflow.info().continued_run_id is None:
-            self._state = begin(self._state, now=now)
+            # The time of the start and not of this task: no worker may have been there for hours, and what fell due
+            # meanwhile is missed, not lost.
+            self._state = begin(self._state, now=workflow.info().start_time)
         if self._sleep_until is not None and self._sleep_until <= now:
             self._sleep_until = None
         for run in self._state.active:
