@@ -6,18 +6,18 @@ circle. When to write, and how long to try, is ``mirror_writer``'s business.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Table, case, or_
+from sqlalchemy import ColumnElement, Table, case, literal, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.sql.dml import Insert
 
-from activities.database import POSTGRESQL, cause_of, writing
+from activities.database import POSTGRESQL, cause_of, reading, writing
 from activities.mirror_row import Row, attempt_row, job_row, ledger_row, newest, run_row
 from activities.partition import create_partitions, months_of
 from activities.tables import ATTEMPTS, JOBS, LEDGER, RUNS
@@ -48,6 +48,12 @@ class MirrorUpsert:
 
         self.nominal_conflicts = 0
         """Runs refused because another run has their nominal time. Anything but 0 means that a promise was broken."""
+
+    async def prepare(self, moments: Iterable[datetime]) -> None:
+        """Connect, and make the partitions for rows of these times."""
+        async with reading(self._engine) as connection:
+            await connection.execute(select(literal(1)))
+        await self._make_partitions(months_of(moments))
 
     async def write(self, batches: Sequence[MirrorBatch]) -> list[Exception | None]:
         """Write a group, in one transaction if all of it can be written; say of each batch what refused it, or ``None``.
@@ -89,18 +95,16 @@ class MirrorUpsert:
 
     async def _transact(self, batches: Sequence[MirrorBatch]) -> None:
         rows = {table: _rows_for(table, batches) for table in (JOBS, RUNS, ATTEMPTS, LEDGER)}
-        await self._make_partitions(rows)
+        await self._make_partitions(months_of(_times(rows)))
         async with writing(self._engine) as connection:
             for table, of_table in rows.items():
                 await _upsert(connection, table, of_table)
         self.rows_written += sum(map(len, rows.values()))
 
-    async def _make_partitions(self, rows: dict[Table, list[Row]]) -> None:
+    async def _make_partitions(self, months: frozenset[date]) -> None:
         """Make the months that are met for the first time, outside of the transaction that writes the rows."""
-        if self._engine.dialect.name != POSTGRESQL:
-            return
-        missing = months_of(_times(rows)) - self._months
-        if missing:
+        missing = months - self._months
+        if missing and self._engine.dialect.name == POSTGRESQL:
             async with writing(self._engine) as connection:
                 await connection.run_sync(create_partitions, missing)
             self._months |= missing

@@ -128,6 +128,17 @@ class MirrorWriter:
         except TimeoutError:
             raise MirrorUnavailable("the mirror did not commit in time") from None
 
+    async def prepare(self, *, now: datetime) -> None:
+        """Connect, and make the partitions of this month and the next, so that the first records wait for neither.
+
+        For the start of a process. Never fails: a database that is away is dealt with by ``write``.
+        """
+        in_next_month = now.replace(day=1) + timedelta(days=31)
+        try:
+            await self._deadline.run(self._upsert.prepare([now, in_next_month]))
+        except Exception as error:
+            logger.warning("the mirror is not ready", extra={"error": cause_of(error)})
+
     async def close(self) -> None:
         """Finish what is being written and let go of the database."""
         if self._flushing is not None:

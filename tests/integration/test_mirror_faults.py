@@ -69,10 +69,20 @@ def locked(url: str) -> Iterator[None]:
         holder.close()
 
 
+def _refuse_connections(server: PostgresServer) -> None:
+    server.execute(f"ALTER DATABASE {TEMPLATE} WITH ALLOW_CONNECTIONS false")
+    server.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{TEMPLATE}'")
+
+
+def _accept_connections(server: PostgresServer) -> None:
+    server.execute(f"ALTER DATABASE {TEMPLATE} WITH ALLOW_CONNECTIONS true")
+
+
 FAULTS: dict[str, tuple[Callable[[PostgresServer], None], Callable[[PostgresServer], None]]] = {
     "stopped": (PostgresServer.stop, PostgresServer.start),
     "killed": (PostgresServer.kill, PostgresServer.start),
     "frozen": (PostgresServer.freeze, PostgresServer.thaw),
+    "closed": (_refuse_connections, _accept_connections),
 }
 
 
@@ -196,7 +206,7 @@ async def test_readers_say_that_the_database_is_away_and_recover(
 
 
 async def test_several_processes_write_the_same_rows_without_a_failure(database_url: str) -> None:
-    """Two scheduler workers and the API share one SQLite file by default; nobody's report waits beyond the budget."""
+    """Two scheduler workers and the API share one SQLite file by default; nobody's report fails for the others'."""
     root = Path(__file__).parents[2]
     arguments = [sys.executable, "-m", "tests.mirror_process", database_url]
     processes = [await asyncio.create_subprocess_exec(*arguments, str(seed), cwd=root) for seed in range(3)]

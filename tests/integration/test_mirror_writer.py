@@ -175,7 +175,7 @@ def _history() -> list[MirrorBatch]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 async def test_records_written_late_twice_and_out_of_order_end_as_the_newest(
     writer: MirrorWriter, queries: Queries, seed: int
 ) -> None:
@@ -329,6 +329,24 @@ async def test_dates_of_any_year_have_a_place(writer: MirrorWriter, queries: Que
     assert [found.record.run.scheduled_at for found in page.items] == sorted(times, reverse=True)
     assert all(len(found.attempts) == 1 for found in page.items)
     assert len((await queries.list_ledger("default", "report", limit=100)).items) == len(times)
+
+
+async def test_a_prepared_writer_has_its_connection_and_the_coming_months(postgresql_url: str) -> None:
+    """The first record of a process, and the first of a month, wait for neither."""
+    writer = MirrorWriter(postgresql_url)
+    await writer.prepare(now=datetime(2031, 1, 31, tzinfo=UTC))
+    engine = open_database(postgresql_url)
+    assert await _count(engine, "attempts_2031_01") == await _count(engine, "attempts_2031_02") == 0
+    await engine.dispose()
+    await writer.close()
+
+
+async def test_preparing_for_a_database_that_is_away_is_no_error() -> None:
+    """A worker starts without it, and jobs fire."""
+    writer = MirrorWriter("postgresql://localhost:1/nothing")
+    await writer.prepare(now=NOON)
+    assert writer.failing_since is None
+    await writer.close()
 
 
 async def test_writers_that_meet_a_new_month_together_all_succeed(postgresql_url: str) -> None:

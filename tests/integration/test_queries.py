@@ -67,11 +67,14 @@ async def test_what_is_not_there_is_not_found(mirror: Mirror) -> None:
     assert (await mirror.queries.list_jobs("default", JobFilter())).items == ()
 
 
-@pytest.mark.parametrize("hostile", HOSTILE)
-async def test_any_text_is_data(mirror: Mirror, hostile: str) -> None:
+async def test_any_text_is_data(mirror: Mirror) -> None:
     """SB-153: nothing that a caller sends is SQL, and nothing of it is an error of ours."""
     await mirror.write(MirrorBatch(job=job_record(), runs=(run_record(),)))
-    queries = mirror.queries
+    for hostile in HOSTILE:
+        await _find_nothing(mirror.queries, hostile)
+
+
+async def _find_nothing(queries: Queries, hostile: str) -> None:
     assert await queries.get_job("default", hostile) is None
     assert await queries.get_job(hostile, "report") is None
     assert await queries.get_run("default", hostile) is None
