@@ -10,21 +10,21 @@ from itertools import pairwise
 
 from workflows.zone import DAY
 
-_HOUR = 3_600
+HOUR = 3_600
+HOUR_BITS = (1 << HOUR) - 1
 _MINUTE = 60
-_HOUR_BITS = (1 << _HOUR) - 1
 FULL_DAY = (1 << DAY) - 1
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=512)
 def clock_mask(hours: frozenset[int], minutes: frozenset[int], seconds: frozenset[int]) -> int:
     """Mask of every time of day whose hour, minute and second are all named."""
     minute_bits = _spread(seconds, 1, 1)
     hour_bits = _spread(minutes, _MINUTE, minute_bits)
-    return _spread(hours, _HOUR, hour_bits)
+    return _spread(hours, HOUR, hour_bits)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)
 def grid_mask(step: int) -> int:
     """Mask of the multiples of ``step`` seconds in two days, so that it can be cut at any phase of one day."""
     if step >= 2 * DAY:
@@ -47,13 +47,13 @@ def list_seconds(mask: int) -> Iterator[int]:
     hour = 0
     while mask:
         # An hour at a time, so that taking bits off one by one does not move the whole day each time.
-        bits = mask & _HOUR_BITS
+        bits = mask & HOUR_BITS
         while bits:
             lowest = bits & -bits
             yield hour + lowest.bit_length() - 1
             bits ^= lowest
-        mask >>= _HOUR
-        hour += _HOUR
+        mask >>= HOUR
+        hour += HOUR
 
 
 def list_last_seconds(mask: int, count: int) -> list[int]:

@@ -57,11 +57,11 @@ from workflows.zone import (
 _MAX_DAYS = 1_500
 """Days with fires that a listing looks at beyond those it lists. Only a job that is excluded for longer notices."""
 
-_HORIZON = timedelta(days=200 * 366)
-"""How far ahead next fires are listed. 29 February on a given weekday comes round five times or more in it."""
+_HORIZON = 200 * 366 * DAY
+"""How far ahead of the first one next fires are listed: 29 February on a given weekday comes five times in it."""
 
-_MAX_SURVEYED_DAYS = 500
-_MAX_SURVEYED_SPAN = timedelta(days=30 * 365)
+_MAX_SURVEYED_DAYS = 366
+_MAX_SURVEYED_SPAN = timedelta(days=5 * 366)
 _MAX_RANGES = 1_000
 """What one survey does at most: days with fires, time, and ranges. A caller continues from its ``through``."""
 
@@ -88,7 +88,7 @@ def fires_between(schedule: Schedule, start: datetime, end: datetime, *, job_id:
 def next_fires(schedule: Schedule, *, job_id: str, after: datetime, count: int, excluded: bool = False) -> list[Fire]:
     """List the next ``count`` wanted fires strictly after ``after``; fewer when the schedule ends before.
 
-    Looks two hundred years ahead, and gives up when about 1,500 days with fires had only excluded ones. With
+    Looks two hundred years ahead of the first one, and gives up when about 1,500 days with fires had only excluded ones. With
     ``excluded`` the unwanted fires between the wanted ones are listed too, at most a thousand.
     """
     calendar = _Calendar(schedule, job_id)
@@ -96,7 +96,7 @@ def next_fires(schedule: Schedule, *, job_id: str, after: datetime, count: int, 
     wanted = 0
     if count <= 0:
         return found
-    for day in islice(calendar.days(after, _later(after, _HORIZON)), count + _MAX_DAYS):
+    for day in islice(calendar.next_days(after), count + _MAX_DAYS):
         for fire in calendar.list_fires(day, excluded=excluded):
             found.append(fire)
             wanted += fire.excluded_by is None
@@ -212,6 +212,16 @@ class _Calendar:
     def days(self, after: datetime, until: datetime) -> Iterator[SortedFires]:
         """Yield the days with fires ``after < fire <= until`` within the schedule's own start and end."""
         first, last = max(self._first, to_instant(after) + 1), min(self._last, to_instant(until))
+        return self._sort(first, last)
+
+    def next_days(self, after: datetime) -> Iterator[SortedFires]:
+        """Yield the days with fires after a moment, as far as the horizon."""
+        first = max(self._first, to_instant(after) + 1)
+        day = self._pattern.next_day(first // DAY - 1, 0)
+        begin = first if day is None else max(first, day * DAY)
+        return self._sort(first, min(self._last, begin + _HORIZON))
+
+    def _sort(self, first: int, last: int) -> Iterator[SortedFires]:
         return map(self._exclusions.sort, walk_days(self._pattern, self._clock, first, last))
 
     def list_fires(self, day: SortedFires, *, excluded: bool) -> Iterator[Fire]:

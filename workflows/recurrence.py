@@ -27,7 +27,7 @@ DEFAULT_START = datetime(1970, 1, 1)  # noqa: DTZ001 - local by definition
 _SEARCH_DAYS = 15_000
 """How far ahead the next day is looked for, times INTERVAL: 41 years of days, for 29 February on a given weekday."""
 
-_LONGEST_CYCLE = 400
+_LONGEST_CYCLE = 60
 """Days in which a grid with filters on its times of day must come round, so that its next fire is found soon."""
 
 _COUNTED_DAYS = 4_000

@@ -1,0 +1,46 @@
+"""Short ways to say in a test what a caller would send."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from workflows.fire_times import next_fires
+from workflows.schedule import CronRule, DstPolicy, Fire, FoldPolicy, GapPolicy, Schedule
+from workflows.schedule_input import ScheduleInput
+from workflows.schedule_parser import ParsedSchedule, parse_schedule
+
+_INPUT = TypeAdapter(ScheduleInput)
+
+
+def parsed(schedule: Any, timezone: str | None = None, *, job_id: str = "job", **fields: Any) -> ParsedSchedule:
+    """Read a body of JSON values as the API does."""
+    given = {"schedule": schedule, "timezone": timezone, **fields}
+    return parse_schedule(_INPUT.validate_python(given), job_id=job_id)
+
+
+def cron(
+    expression: str, timezone: str = "UTC", *, gap: GapPolicy | None = None, fold: FoldPolicy | None = None
+) -> Schedule:
+    """A cron schedule without jitter, not parsed."""
+    rule = CronRule(expression=expression)
+    return Schedule(rule=rule, timezone=timezone, dst=DstPolicy(gap=gap, fold=fold), time_critical=True)
+
+
+def at(text: str) -> datetime:
+    """An instant from its ISO form, in UTC."""
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def nominals(fires: list[Fire]) -> list[str]:
+    """Nominal times as ``2026-03-08T07:00Z``, with seconds only where there are any."""
+    return [_show(fire.nominal) for fire in fires]
+
+
+def next_nominals(schedule: Schedule, after: str, count: int) -> list[str]:
+    """The next fires, as ``nominals`` shows them."""
+    return nominals(next_fires(schedule, job_id="job", after=at(after), count=count))
+
+
+def _show(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M}" + (f":{moment:%S}" if moment.second else "") + "Z"
