@@ -27,7 +27,7 @@ from workers.devserver import (
     LOOPBACK,
     DevServerError,
     DevServerOptions,
-    accepts_connections,
+    answers,
     temporal_command,
     why_not_usable,
 )
@@ -185,7 +185,7 @@ class Stack:
 
 def _temporal(options: DevOptions) -> Service:
     async def is_ready() -> bool:
-        return accepts_connections(options.temporal_port)
+        return await answers(options.temporal_port)
 
     server = DevServerOptions(data_dir=options.data_dir, port=options.temporal_port, ui_port=options.ui_port)
     return Service(command=temporal_command(server), is_ready=is_ready)

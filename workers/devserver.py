@@ -3,12 +3,14 @@
 Not for production; ``temporal-dev/README.md`` says what is.
 """
 
+import asyncio
 import errno
 import shutil
 import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -16,6 +18,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
+from temporalio.client import Client
 from temporalio.common import SearchAttributeIndexedValueType
 
 from workers.child_process import ChildCommand, ChildProcess
@@ -29,6 +32,7 @@ READY_WITHIN: Final = timedelta(seconds=30)
 STOP_WITHIN: Final = timedelta(seconds=10)
 
 _LOOK_EVERY: Final = 0.05
+_ANSWER_WITHIN: Final = 5
 
 _PRAGMAS: Final = ("journal_mode=wal", "synchronous=1")
 """Measured three times as fast as the default, and safe against the death of the process."""
@@ -83,14 +87,15 @@ class DevServer:
         self.process = ChildProcess(temporal_command(options))
 
     def wait_until_ready(self, *, limit: timedelta = READY_WITHIN) -> None:
-        """Wait until it takes connections. Raises ``DevServerError`` when it ends before, or is too slow."""
+        """Wait until it answers. Raises ``DevServerError`` when it ends before, or is too slow."""
         deadline = time.monotonic() + limit.total_seconds()
-        while not accepts_connections(self.options.port):
-            if self.process.exit_code() is not None:
-                raise DevServerError(f"Temporal ended at once; its log says:\n{self.process.log_tail()}")
-            if time.monotonic() > deadline:
-                raise DevServerError(f"Temporal did not answer at {self.options.address} within {limit}")
-            time.sleep(_LOOK_EVERY)
+        with ThreadPoolExecutor(1) as elsewhere:  # callers may have an event loop of their own
+            while not elsewhere.submit(asyncio.run, answers(self.options.port)).result():
+                if self.process.exit_code() is not None:
+                    raise DevServerError(f"Temporal ended at once; its log says:\n{self.process.log_tail()}")
+                if time.monotonic() > deadline:
+                    raise DevServerError(f"Temporal did not answer at {self.options.address} within {limit}")
+                time.sleep(_LOOK_EVERY)
 
     def stop(self) -> None:
         """Stop it, and kill it when it does not."""
@@ -151,11 +156,14 @@ def _installed_by(package: str, program: str) -> Iterator[Path]:
     )
 
 
-def accepts_connections(port: int) -> bool:
-    """Whether somebody listens on a port of this machine."""
-    with closing(socket.socket()) as probe:
-        probe.settimeout(1)
-        return probe.connect_ex((LOOPBACK, port)) == 0
+async def answers(port: int) -> bool:
+    """Whether a Temporal server answers at a port of this machine. It takes connections a moment before it does."""
+    try:
+        async with asyncio.timeout(_ANSWER_WITHIN):
+            await Client.connect(f"{LOOPBACK}:{port}")
+    except (RuntimeError, TimeoutError):
+        return False
+    return True
 
 
 def why_not_usable(port: int) -> str | None:
