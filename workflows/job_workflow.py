@@ -208,7 +208,7 @@ class JobWorkflow:
         if workflow.info().continued_run_id is None:
             # The time of the start and not of this task: no worker may have been there for hours, and what fell due
             # meanwhile is missed, not lost.
-            self._state = begin(self._state, now=workflow.info().start_time)
+            self._state = begin(self._state, now=workflow.info().workflow_start_time)
         if self._sleep_until is not None and self._sleep_until <= now:
             self._sleep_until = None
         for run in self._state.active:
