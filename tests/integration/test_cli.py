@@ -1,0 +1,182 @@
+"""The command line, as a process."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api_stack import ApiStack
+from tests.eventually import eventually
+from tests.temporal_servers import unique
+
+CASES = [json.loads(line) for line in (Path(__file__).parents[1] / "data" / "fires.jsonl").read_text().splitlines()]
+COMMAND = (sys.executable, "-P", "-c", "from api.cli import main; main()")
+
+
+def run(
+    *arguments: str, stdin: str = "", url: str = "http://127.0.0.1:1", expect: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, and check its exit code."""
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"HORARIUM_API_URL": url, "COLUMNS": "200"},
+    )
+    assert done.returncode == expect, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+class TestPreview:
+    """``horarium preview`` needs no server."""
+
+    def test_the_next_fires_are_shown(self) -> None:
+        """The example of the documentation, and its JSON."""
+        arguments = ("preview", "0 9 * * 1", "--timezone", "America/New_York", "--after", "2026-06-01T00:00:00Z")
+        shown = run(*arguments, "--count", "2").stdout
+        assert "2026-06-01T09:00:00-04:00  2026-06-01T13:00:00Z" in shown
+        assert "2026-06-08T09:00:00-04:00  2026-06-08T13:00:00Z" in shown
+        answer = json.loads(run(*arguments, "--count", "1", "--json").stdout)
+        assert [fire["nominal"] for fire in answer["fires"]] == ["2026-06-01T13:00:00Z"]
+
+    def test_all_cases_of_the_table_are_answered_at_once(self) -> None:
+        """1,500 bodies, good and bad: pure JSON, exit code 0, a few seconds."""
+        bodies = [
+            {"schedule": case["expr"], "timezone": case["tz"]}
+            | ({"after": case["after"], "count": len(case["expect"])} if case["kind"] == "fires" else {})
+            for case in CASES
+        ]
+        started = time.monotonic()
+        done = run("preview", "--batch", "-", stdin=json.dumps(bodies))
+        assert time.monotonic() - started < 15
+        answers = json.loads(done.stdout)
+        assert done.stderr == ""
+        for case, answer in zip(CASES, answers, strict=True):
+            if case["kind"] == "fires":
+                fires = [datetime.fromisoformat(fire["nominal"]) for fire in answer["fires"]]
+                assert fires == [datetime.fromisoformat(each) for each in case["expect"]], case
+            elif case["kind"] == "invalid":
+                assert answer["status"] == 422, case
+                assert "fires" not in answer
+
+    def test_a_batch_may_stand_in_a_file_and_be_of_any_length(self, tmp_path: Path) -> None:
+        """More than the API takes in one request."""
+        path = tmp_path / "batch.json"
+        path.write_text(json.dumps([{"schedule": "@daily", "count": 1}] * 2_500))
+        assert len(json.loads(run("preview", "--batch", str(path)).stdout)) == 2_500
+
+    @pytest.mark.parametrize(
+        ("arguments", "stdin", "words"),
+        [
+            (["preview", "61 * * * *"], "", "schedule: minute 61 is outside 0-59"),
+            (["preview", "@daily", "--timezone", "Mars/Base"], "", "timezone: 'Mars/Base' is not a known time zone"),
+            (["preview", "@daily", "--after", "soon"], "", "after:"),
+            (["preview", '{"every": '], "", "SCHEDULE: not JSON"),
+            (["preview", "@daily", "--count", "many"], "", "--count"),
+            (["preview"], "", "give a schedule"),
+            (["preview", "@daily", "--batch", "-"], "", "not both"),
+            (["preview", "--batch", "/nowhere.json"], "", "/nowhere.json: No such file or directory"),
+            (["preview", "--batch", "-"], "{}", "expected a JSON list"),
+            (["preview", "--batch", "-"], "[", "standard input: not JSON"),
+            (["nonsense"], "", "nonsense"),
+            (["jobs", "create", "-f", "-"], "a: [", "standard input: not YAML"),
+            (["jobs", "create", "-f", "-"], "5", "expected an object"),
+            (["jobs", "create", "noop", "@daily", "--payload", "{"], "", "--payload: not JSON"),
+            (["jobs", "create", "noop", "@daily", "--label", "x"], "", "--label: give KEY=VALUE"),
+        ],
+    )
+    def test_what_is_wrong_is_one_line_and_exit_code_2(self, arguments: Sequence[str], stdin: str, words: str) -> None:
+        """It names what was wrong, and shows no program."""
+        done = run(*arguments, stdin=stdin, expect=2)
+        assert done.stdout == ""
+        assert words in done.stderr
+
+    def test_the_program_starts_at_once(self) -> None:
+        """Neither the SDK of Temporal nor the web framework is loaded for it."""
+        script = (
+            "import sys; sys.argv = ['horarium', '--help']\nfrom api import cli\ntry:\n cli.app()\nexcept SystemExit:\n"
+        )
+        script += " print([name for name in ('temporalio', 'fastapi', 'sqlalchemy') if name in sys.modules])"
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == "[]"
+
+    def test_a_reader_that_goes_away_is_no_error(self) -> None:
+        """``horarium ... | head``."""
+        command = f"{sys.executable} -c 'from api.cli import main; main()' preview @hourly -n 1000 | head -1"
+        done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+        assert "Traceback" not in done.stderr
+        assert "Error" not in done.stderr
+
+
+class TestJobs:
+    """``horarium jobs`` and ``horarium runs``, over HTTP."""
+
+    def test_a_job_lives_and_dies_by_the_command_line(self, api_stack: ApiStack) -> None:
+        """Create, list, show, runs, delete; for people and as JSON."""
+        url, job_id, label = api_stack.api.url, unique("cli"), unique("label")
+        options = ("--job-id", job_id, "--timezone", "Europe/Berlin", "--label", f"team={label}", "--owner", "ops")
+        created = run("jobs", "create", "noop", "0 9 * * 1", *options, url=url)
+        assert created.stdout.startswith(f"created {job_id} (noop); next run: 20")
+        assert job_id in run("jobs", "list", "--label", f"team={label}", url=url).stdout
+        (listed,) = json.loads(run("jobs", "list", "--label", f"team={label}", "--json", url=url).stdout)
+        assert listed["owner"] == "ops"
+        assert "Europe/Berlin" in run("jobs", "show", job_id, url=url).stdout
+        assert json.loads(run("jobs", "show", job_id, "--json", url=url).stdout)["job_id"] == job_id
+        assert run("runs", job_id, url=url).stdout == "no runs\n"
+        assert json.loads(run("runs", job_id, "--json", url=url).stdout) == []
+        assert "is a job" in run("jobs", "create", "noop", "@daily", "--job-id", job_id, url=url, expect=1).stderr
+        assert run("jobs", "delete", job_id, url=url).stdout == f"deleted {job_id} (noop)\n"
+
+    def test_jobs_come_from_files_of_json_and_yaml(self, api_stack: ApiStack, tmp_path: Path) -> None:
+        """One, several, from standard input; options go before the file; times in YAML stay as they are written."""
+        url, ids = api_stack.api.url, [unique("file") for _ in range(4)]
+        yaml = f"jobs:\n- {{job_id: {ids[0]}, name: noop, schedule: '@daily'}}\n"
+        yaml += f"- {{job_id: {ids[1]}, name: noop, schedule: 2030-01-01T09:00:00, timezone: Europe/Berlin}}\n"
+        (tmp_path / "jobs.yaml").write_text(yaml)
+        assert run("jobs", "create", "-f", str(tmp_path / "jobs.yaml"), url=url).stdout.count("created") == 2
+        shown = json.loads(run("jobs", "show", ids[1], "--json", url=url).stdout)
+        assert shown["next_run_at"] == "2030-01-01T08:00:00Z"
+
+        body = {"job_id": ids[2], "name": "noop", "schedule": "@daily", "timezone": "Asia/Tokyo"}
+        answer = run("jobs", "create", "-f", "-", "--timezone", "UTC", "--json", stdin=json.dumps(body), url=url).stdout
+        assert json.loads(answer)["timezone"] == "UTC"
+        (tmp_path / "one.yml").write_text(f"job_id: {ids[3]}\nname: noop\nschedule: '@daily'\nmax_retries: -1\n")
+        refused = run("jobs", "create", "-f", str(tmp_path / "one.yml"), url=url, expect=2)
+        assert refused.stderr == "horarium: max_retries: should be greater than or equal to 0\n"
+
+    def test_runs_are_shown_with_their_errors(self, api_stack: ApiStack) -> None:
+        """A run that fails, found by its status."""
+        url, job_id = api_stack.api.url, unique("flaky")
+        options = ("--job-id", job_id, "--max-retries", "0", "--timeout-seconds", "10")
+        run("jobs", "create", "flaky", "@every 1s", *options, url=url)
+        asyncio.run(until_dead(api_stack, job_id))
+        shown = run("runs", job_id, "--status", "failed", url=url).stdout
+        assert "the downstream hung up" in shown
+        assert "dead" in shown
+        run("jobs", "delete", job_id, "--cancel-active", url=url)
+
+    def test_what_is_not_there_and_who_does_not_answer_are_one_line(self, api_stack: ApiStack) -> None:
+        """Exit code 1: nothing is wrong with what was given."""
+        assert run("jobs", "show", "never-was", url=api_stack.api.url, expect=1).stderr.count("\n") == 1
+        assert "cannot reach the API" in run("jobs", "list", expect=1).stderr
+        assert "HORARIUM_API_URL" in run("jobs", "list", url="nonsense", expect=2).stderr
+
+
+async def until_dead(stack: ApiStack, job_id: str) -> None:
+    async with stack.client() as api:
+
+        async def is_dead() -> Any:
+            return (await api.get(f"/jobs/{job_id}/runs?status=dead")).json()
+
+        await eventually(is_dead)
