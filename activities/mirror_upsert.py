@@ -6,7 +6,7 @@ circle. When to write, and how long to try, is ``mirror_writer``'s business.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import date, datetime
 from functools import cache
 from typing import Any, Final
@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.sql.dml import Insert
 
 from activities.database import POSTGRESQL, cause_of, reading, writing
+from activities.deadline import Deadline
 from activities.mirror_row import Row, attempt_row, job_row, ledger_row, newest, run_row
 from activities.partition import create_partitions, months_of
 from activities.tables import ATTEMPTS, JOBS, LEDGER, RUNS
@@ -37,9 +38,13 @@ _UNIQUE_VIOLATION: Final = frozenset({"23505", "SQLITE_CONSTRAINT_UNIQUE"})
 class MirrorUpsert:
     """Writes groups of batches through one engine. Counts what it did; nothing else is kept but the months made so far."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: AsyncEngine, *, deadline: Deadline) -> None:
         self._engine = engine
+        self._deadline = deadline
         self._months: frozenset[date] = frozenset()
+        self.transactions = 0
+        """Committed ones."""
+
         self.rows_written = 0
         """Rows sent in transactions that were committed, unchanged ones included."""
 
@@ -51,33 +56,45 @@ class MirrorUpsert:
 
     async def prepare(self, moments: Iterable[datetime]) -> None:
         """Connect, and make the partitions for rows of these times."""
-        async with reading(self._engine) as connection:
-            await connection.execute(select(literal(1)))
-        await self._make_partitions(months_of(moments))
+        await self._deadline.run(self._connect_and_make_partitions(months_of(moments)))
 
-    async def write(self, batches: Sequence[MirrorBatch]) -> list[Exception | None]:
-        """Write a group, in one transaction if all of it can be written; say of each batch what refused it, or ``None``.
+    async def write(self, batches: Sequence[MirrorBatch]) -> AsyncIterator[Exception | None]:
+        """Write a group; say of each batch in turn, as soon as it is committed, what refused it, or ``None``.
 
-        Where something is refused, the group is halved until it stands alone, so that everything else gets written. Raises
-        when the database cannot be used at all; some of the group may be written then.
+        It is one transaction if all of it can be written. Where something is refused, the group is halved until that stands
+        alone, so that everything else gets written. Raises when the database cannot be used, or a transaction takes too long;
+        what has not been told then may be written or not.
         """
         try:
-            await self._transact(batches)
+            await self._deadline.run(self._transact(batches))
         except Exception as error:
             if not is_refusal(error):
                 raise
-            return await self._write_apart(batches, error)
-        return [None] * len(batches)
+            refusal = error
+        else:
+            for _ in batches:
+                yield None
+            return
+        if len(batches) == 1:
+            yield await self._write_apart(batches[0], refusal)
+            return
+        middle = len(batches) // 2
+        for half in (batches[:middle], batches[middle:]):
+            async for each in self.write(half):
+                yield each
 
-    async def _write_apart(self, batches: Sequence[MirrorBatch], error: Exception) -> list[Exception | None]:
-        if len(batches) > 1:
-            middle = len(batches) // 2
-            return await self.write(batches[:middle]) + await self.write(batches[middle:])
-        records = list(_records_of(batches[0]))
-        if len(records) > 1:
-            refusals = [refusal for refusal in await self.write(records) if refusal is not None]
-            return [refusals[0] if refusals else None]
-        return [self._give_up(records[0], error)]
+    async def _write_apart(self, batch: MirrorBatch, error: Exception) -> Exception | None:
+        """Write what can be written of a batch that was refused; say what refused the rest."""
+        records = list(_records_of(batch))
+        if len(records) == 1:
+            return self._give_up(records[0], error)
+        refusals = [each async for each in self.write(records) if each is not None]
+        return refusals[0] if refusals else None
+
+    async def _connect_and_make_partitions(self, months: frozenset[date]) -> None:
+        async with reading(self._engine) as connection:
+            await connection.execute(select(literal(1)))
+        await self._make_partitions(months)
 
     def _give_up(self, record: MirrorBatch, error: Exception) -> Exception | None:
         """Report a record that cannot be written. A second run for a nominal time never can be, so it counts as dealt with."""
@@ -99,6 +116,7 @@ class MirrorUpsert:
         async with writing(self._engine) as connection:
             for table, of_table in rows.items():
                 await _upsert(connection, table, of_table)
+        self.transactions += 1
         self.rows_written += sum(map(len, rows.values()))
 
     async def _make_partitions(self, months: frozenset[date]) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -45,7 +45,7 @@ class WriterOptions:
     """Records in a group, about: a batch is never split. Laying out more would hold up the event loop."""
 
     budget: timedelta = timedelta(milliseconds=450)
-    """For a caller, and for one transaction. A little less than a local activity has, so that it can answer."""
+    """For a caller, and for one transaction. A little less than a local activity has, so that the caller is answered."""
 
     pause: timedelta = timedelta(seconds=10)
     """How long nothing is tried after a failure."""
@@ -74,18 +74,20 @@ class MirrorWriter:
     def __init__(self, url: str, *, options: WriterOptions | None = None) -> None:
         self._options = options or WriterOptions()
         self._engine = open_database(url, limits=_limits(self._options), reuse_plans=True)
-        self._upsert = MirrorUpsert(self._engine)
+        self._deadline = Deadline(self._options.budget)
+        self._upsert = MirrorUpsert(self._engine, deadline=self._deadline)
         self._queue: deque[_Waiting] = deque()
         self._flushing: asyncio.Task[None] | None = None
-        self._deadline = Deadline(self._options.budget)
         self._retry_at: float | None = None
-
-        self.transactions = 0
-        """Groups that were committed."""
 
         self.last_commit_at: datetime | None = None
         self.failing_since: datetime | None = None
         """Set at a failure of the database, cleared by the next commit."""
+
+    @property
+    def transactions(self) -> int:
+        """Transactions committed since the start."""
+        return self._upsert.transactions
 
     @property
     def rows_written(self) -> int:
@@ -135,7 +137,7 @@ class MirrorWriter:
         """
         in_next_month = now.replace(day=1) + timedelta(days=31)
         try:
-            await self._deadline.run(self._upsert.prepare([now, in_next_month]))
+            await self._upsert.prepare([now, in_next_month])
         except Exception as error:
             logger.warning("the mirror is not ready", extra={"error": cause_of(error)})
 
@@ -180,30 +182,31 @@ class MirrorWriter:
         return group
 
     async def _flush(self, group: Sequence[_Waiting]) -> None:
+        """Write a group, and answer each caller as soon as its batch is dealt with."""
+        unanswered = deque(group)
         try:
-            refusals = await self._deadline.run(self._upsert.write([waiting.batch for waiting in group]))
-        except Exception as error:  # whatever it is, those who wait must hear of it
-            self._fail(group, cause_of(error))
+            async for refusal in self._upsert.write([waiting.batch for waiting in group]):
+                error = None if refusal is None else MirrorRefused("the mirror cannot hold one of the records")
+                _answer(unanswered.popleft(), error)
+        except Exception as failure:  # whatever it is, those who wait must hear of it
+            self._fail(unanswered, cause_of(failure))
         else:
-            self._succeed(group, refusals)
+            self._succeed()
 
-    def _succeed(self, group: Sequence[_Waiting], refusals: Sequence[Exception | None]) -> None:
-        self.transactions += 1
+    def _succeed(self) -> None:
         self.last_commit_at = datetime.now(UTC)
         if self.failing_since is not None:
             logger.info("the mirror is written again", extra={"failing_since": self.failing_since.isoformat()})
         self.failing_since = self._retry_at = None
-        for waiting, refusal in zip(group, refusals, strict=True):
-            _answer(waiting, None if refusal is None else MirrorRefused("the mirror cannot hold one of the records"))
 
-    def _fail(self, group: Sequence[_Waiting], reason: str) -> None:
+    def _fail(self, unanswered: Iterable[_Waiting], reason: str) -> None:
         """Fail everybody who waits, those of the next groups too."""
         self.failing_since = self.failing_since or datetime.now(UTC)
         self._retry_at = time.monotonic() + self._options.pause.total_seconds()
         logger.warning("the mirror cannot be written", extra={"error": reason})
         queued = [*self._queue]
         self._queue.clear()
-        for waiting in (*group, *queued):
+        for waiting in (*unanswered, *queued):
             _answer(waiting, MirrorUnavailable("the mirror cannot be written"))
 
 
