@@ -131,17 +131,8 @@ async def test_fires_are_seen_and_jobs_survive_the_stack(tmp_path: Path) -> None
         await are_gone(children)
 
 
-async def test_children_end_with_a_stack_that_is_killed(tmp_path: Path) -> None:
-    """No orphan holds a port or the data, even after ``kill -9``."""
-    with dev(tmp_path, "--no-examples") as stack:
-        await stack.until_said("Horarium is up.")
-        children = stack.children()
-        stack.process.kill()
-        await are_gone(children)
-
-
-async def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
-    """With its exit code and the end of its log; jobs go on."""
+async def test_a_child_that_dies_is_started_again_and_none_outlives_the_stack(tmp_path: Path) -> None:
+    """A dead child is told with the end of its log, and jobs go on. After ``kill -9`` of the stack no orphan holds a port."""
     with dev(tmp_path) as stack:
         await stack.until_said("Horarium is up.")
         worker = next(child for child in stack.children() if child.cmdline()[-1] == "workers")
@@ -149,6 +140,9 @@ async def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
         await stack.until_said("worker ended with exit code -9. The end of")
         await stack.until_said("worker is up again.")
         await stack.until_said("every-15-seconds         success")
+        children = stack.children()
+        stack.process.kill()
+        await are_gone(children)
 
 
 async def test_job_code_that_cannot_be_imported_ends_the_stack(tmp_path: Path) -> None:

@@ -356,6 +356,7 @@ class TestReport:
         assert message in error.message
 
 
+@pytest.mark.filterwarnings("ignore:The `:pydantic.PydanticDeprecatedSince20", "ignore:If you're using Pydantic v2")
 class TestOtherWorkflows:
     """A team's own workflows see no difference."""
 
