@@ -14,6 +14,7 @@ from typing import Final
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi_offline import FastAPIOffline
 from sqlalchemy.exc import SQLAlchemyError
 
 from activities.database import Limits, open_database
@@ -93,7 +94,8 @@ def create_app(settings: Settings) -> FastAPI:
             await _open_parts(app, settings, stack)
             yield
 
-    app = FastAPI(
+    # With the documentation's page from this host: what administers jobs runs no scripts of others, and works without them.
+    app = FastAPIOffline(
         title="Horarium",
         version=version("horarium-server"),
         description=DESCRIPTION,

@@ -47,7 +47,7 @@ def _read_integer(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Integer = Annotated[int, BeforeValidator(_read_integer, json_schema_input_type=int)]
+Integer = Annotated[int, BeforeValidator(_read_integer)]
 
 
 def read_body(model: type[Model], value: JsonValue) -> Model:

@@ -67,7 +67,7 @@ def _in_any_case(choices: type[Choice], aliases: dict[str, Choice] | None = None
             raise ValueError(f"use one of {', '.join([*choices, *(aliases or {})])}")
         return member
 
-    return BeforeValidator(read, json_schema_input_type=choices)
+    return BeforeValidator(read)
 
 
 def _check_printable(value: str) -> str:

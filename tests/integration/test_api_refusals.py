@@ -5,6 +5,7 @@ No Temporal server is there: what is refused here is refused before anybody is a
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 
 import httpx
@@ -353,3 +354,14 @@ class TestDescription:
         content = document["paths"]["/api/v1/preview"]["post"]["requestBody"]["content"]["application/json"]
         for example in content["examples"].values():
             assert (await api.post("/preview", json=example["value"])).status_code == 200
+
+    async def test_the_page_of_the_documentation_needs_nothing_from_elsewhere(self, api: httpx.AsyncClient) -> None:
+        """No script of others runs beside what administers jobs, and it works where nothing else is reached."""
+        page = await api.get(f"{api.base_url.copy_with(path='/docs')}")
+        assert page.status_code == 200
+        sources = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+        assert sources
+        for source in sources:
+            assert source.startswith("/")
+            assert (await api.get(f"{api.base_url.copy_with(path=source)}")).status_code == 200
+        assert (await api.get("/docs")).headers["location"] == "/docs"
