@@ -190,13 +190,13 @@ class FirePlan(Value):
     """The next wanted fires after the missed ones, in order."""
 
     excluded: tuple[FireRange, ...] = ()
-    """Unwanted fires before and between the upcoming ones."""
+    """Unwanted fires before and between the upcoming ones, and after the last of all."""
 
     exhausted: bool = False
     """The schedule has nothing after ``upcoming``."""
 
     ask_again_at: datetime | None = None
-    """Set where ``upcoming`` is empty only because so many excluded fires come first."""
+    """Set where there are more excluded fires than ``excluded`` tells: later fires are decided by another plan."""
 
     offset: timedelta = timedelta(0)
     """The job's jitter: target minus nominal."""

@@ -58,6 +58,7 @@ with workflow.unsafe.imports_passed_through():
         SAME_MOMENT,
         Turn,
         begin,
+        decide_due,
         delete_job,
         find_run,
         is_drained,
@@ -155,7 +156,7 @@ class JobWorkflow:
             await self._continue_as_new(None)
         await self._plan()
         if self._commands:
-            # After planning, so that nothing missed before a command is lost by it.
+            await self._decide_due()
             self._carry_out_commands()
             await self._plan()
         self._carry_out(take_turn(self._state, now=workflow.now(), detach=self._is_long()))
@@ -246,6 +247,14 @@ class JobWorkflow:
         shown = seen_run(run, seen, task_queue=self._state.definition.target.task_queue, now=workflow.now())
         if shown != run:
             self._state = show_run(self._state, shown, now=workflow.now())
+
+    async def _decide_due(self) -> None:
+        """Decide, in as many plans as it takes, what was due before a command may change what is to become of it."""
+        while True:
+            self._carry_out(decide_due(self._state, now=workflow.now()))
+            if not needs_plan(self._state, now=workflow.now()) or self._plan_again_at is not None:
+                return
+            await self._plan()
 
     def _carry_out_commands(self) -> None:
         for command in _drain(self._commands):

@@ -75,17 +75,16 @@ def _list_upcoming(plan: FirePlan, request: PlanRequest, *, after: datetime) -> 
     if schedule.exclude == Exclusions():
         return plan.model_copy(update={"upcoming": fires, "exhausted": not is_full})
 
-    # Fewer may be all that is left, or all that one call finds among so many excluded fires. The survey tells.
     until = fires[-1].nominal if is_full else END_OF_TIME
     survey = survey_fires(schedule, job_id=job_id, after=after, until=until, newest=0)
-    surveyed = tuple(fire for fire in fires if fire.nominal <= survey.through)
-    exhausted = not is_full and survey.through == until
+    # Fewer fires than asked for may be all that is left, or all that one call finds among so many excluded ones.
+    exhausted = not is_full and not next_fires(schedule, job_id=job_id, after=survey.through, count=1, excluded=True)
     return plan.model_copy(
         update={
-            "upcoming": surveyed,
+            "upcoming": fires,
             "excluded": _excluded(survey.ranges),
             "exhausted": exhausted,
-            "ask_again_at": None if surveyed or exhausted else survey.through + plan.offset,
+            "ask_again_at": None if exhausted or survey.through == until else survey.through + plan.offset,
         }
     )
 

@@ -5,7 +5,7 @@ only carries out what a turn says. Invariant: the high-water mark never falls, a
 or a ledger entry.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import assert_never
 
@@ -62,6 +62,7 @@ CLOCK_TOLERANCE = timedelta(seconds=5)
 ANSWERS_LAST = timedelta(days=1)
 """As long as the API remembers an idempotency key."""
 
+OVERTAKEN = "overlap: a newer fire took its place"
 GIVEN_UP = "overlap: given up for a newer fire"
 REGISTERED_AGAIN = "the job was deleted and registered again"
 
@@ -101,6 +102,15 @@ def take_turn(state: JobState, *, now: datetime, detach: bool = False) -> Turn:
     return turn.finish()
 
 
+def decide_due(state: JobState, *, now: datetime) -> Turn:
+    """Decide the fires that are due, and nothing else, under a definition that may be about to go."""
+    turn = _OpenTurn(state, now=now, detach=False)
+    if state.lifecycle is Lifecycle.ACTIVE:
+        turn.settle_missed()
+        turn.fire_due()
+    return turn.finish()
+
+
 def needs_plan(state: JobState, *, now: datetime) -> bool:
     """Say whether the planner must be asked before a turn can be taken."""
     if state.lifecycle is not Lifecycle.ACTIVE or is_used_up(state):
@@ -108,8 +118,10 @@ def needs_plan(state: JobState, *, now: datetime) -> bool:
     plan = state.plan
     if plan is None or plan.revision != state.revision or not plan.complete:
         return True
+    if plan.ask_again_at is not None and plan.ask_again_at <= now:
+        return True
     if not plan.upcoming:
-        return not plan.exhausted and (plan.ask_again_at is None or plan.ask_again_at <= now)
+        return not plan.exhausted and plan.ask_again_at is None
     if plan.upcoming[0].target + plan.grace < now:
         # Missed, and perhaps not alone: only the planner sees where the missed ones end.
         return True
@@ -189,7 +201,7 @@ def _next_decision(fire: Fire, plan: FirePlan, *, blocker: Run | None, now: date
 
     Such a fire needs no wake-up of its own: a job of every second behind a run of ten minutes would otherwise write thousands
     of events. They are decided together, after as long as the run has taken so far, and at the latest when it ends; but
-    always while they are live, for else they would be missed and not skipped.
+    always while they are live, for else they would be missed and not skipped, and before the plan knows no more of them.
     """
     if blocker is None:
         return fire.target
@@ -198,7 +210,7 @@ def _next_decision(fire: Fire, plan: FirePlan, *, blocker: Run | None, now: date
     while since + pause <= now:
         pause *= 2
     glance = since + pause if pause > EVERY_FIRE_FOR else now
-    return max(fire.target, min(glance, fire.target + plan.grace / 2))
+    return max(fire.target, min(glance, fire.target + plan.grace / 2, plan.upcoming[-1].target))
 
 
 def is_used_up(state: JobState) -> bool:
@@ -266,8 +278,11 @@ def delete_job(state: JobState, *, now: datetime, cancel_active: bool) -> Turn:
     """Let a job fire no more. What is nominal up to ``now`` and has not been decided is cancelled."""
     if state.lifecycle is Lifecycle.DELETED:
         return Turn(state=state)
-    last = _last_decisions(state, now=now, fire=not cancel_active)
-    state = last.state
+    turn = _OpenTurn(state, now=now, detach=False)
+    if state.lifecycle is Lifecycle.ACTIVE:
+        turn.settle_missed()
+        turn.settle_excluded(before=now)
+    state = turn.state
     due = tuple(fire for fire in state.plan.upcoming if fire.nominal <= now) if state.plan else ()
     entries = [
         LedgerEntry(first=fire.nominal, last=fire.nominal, outcome=Outcome.CANCELLED, reason="the job was deleted")
@@ -287,19 +302,8 @@ def delete_job(state: JobState, *, now: datetime, cancel_active: bool) -> Turn:
         }
     )
     if not cancel_active:
-        return replace(last, state=state)
+        return Turn(state=state)
     return cancel_runs(state, tuple(run.run_id for run in state.active), now=now, reason="the job was deleted")
-
-
-def _last_decisions(state: JobState, *, now: datetime, fire: bool) -> Turn:
-    """Decide what was due under a definition that is about to go, so that it is told in the ledger."""
-    turn = _OpenTurn(state, now=now, detach=False)
-    if state.lifecycle is Lifecycle.ACTIVE:
-        turn.settle_missed()
-        if fire:
-            turn.fire_due()
-        turn.settle_excluded(before=now)
-    return turn.finish()
 
 
 def begin(state: JobState, *, now: datetime) -> JobState:
@@ -421,7 +425,7 @@ class _OpenTurn:
         while self.state.plan is not None and not is_used_up(self.state):
             plan = self.state.plan
             fire = plan.upcoming[0] if plan.upcoming else None
-            due = fire is not None and fire.target <= self._now
+            due = fire is not None and fire.target <= self._now and not _is_beyond(plan, fire)
             self.settle_excluded(before=fire.nominal if fire and due else self._now - plan.offset)
             if fire is None or not due or fire.target + plan.grace < self._now:
                 return
@@ -509,7 +513,9 @@ class _OpenTurn:
         for run_id in decision.replace:
             run = next(each for each in self.state.waiting if each.run_id == run_id)
             self._take_out_waiting(run)
-            self._end_unstarted(run, Outcome.SKIPPED, reason="overlap: a newer fire took its place")
+            self._end_unstarted(run, Outcome.SKIPPED, reason=OVERTAKEN)
+        for run in [each for each in self.start if each.run_id in (*decision.cancel, *decision.give_up)]:
+            self._take_back(run)
         cancelled = cancel_runs(
             self.state, decision.cancel, now=self._now, reason="overlap: cancelled for a newer fire"
         )
@@ -518,9 +524,21 @@ class _OpenTurn:
         for run_id in decision.give_up:
             self._give_up(run_id)
 
+    def _take_back(self, run: Run) -> None:
+        """Undo a dispatch of this very turn: several fires were due at once, and the newest is the one that runs."""
+        self.start.remove(run)
+        active = tuple(each for each in self.state.active if each.run_id != run.run_id)
+        self.state = self.state.model_copy(update={"active": active})
+        undispatched = run.model_copy(update={"attempt": 0, "fence": 0, "dispatched_at": None})
+        self._end_unstarted(undispatched, Outcome.SKIPPED, reason=OVERTAKEN)
+
     def _give_up(self, run_id: str) -> None:
         run = find_run(self.state, run_id)
-        assert run is not None
+        if run is None:
+            return
+        if _is_between_attempts(run):
+            self.state = cancel_runs(self.state, (run_id,), now=self._now, reason=GIVEN_UP).state
+            return
         if run.detached:
             # Its own workflow writes its rows, and knows its attempts.
             ended = end_between_attempts(run, now=self._now, reason=GIVEN_UP)
@@ -586,6 +604,11 @@ class _OpenTurn:
 
     def _add_entries(self, entries: tuple[LedgerEntry, ...]) -> None:
         self.state = _with_entries(self.state, entries, now=self._now)
+
+
+def _is_beyond(plan: FirePlan, fire: Fire) -> bool:
+    """Say whether a fire comes after excluded ones that the plan does not tell."""
+    return plan.ask_again_at is not None and fire.target > plan.ask_again_at
 
 
 def _recheck_at(plan: FirePlan) -> datetime | None:
