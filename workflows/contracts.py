@@ -20,6 +20,7 @@ SCHEDULER_TASK_QUEUE: Final = "horarium-scheduler"
 JOB_WORKFLOW: Final = "HorariumJob"
 RUN_WORKFLOW: Final = "HorariumRun"
 RECORDS_WORKFLOW: Final = "HorariumRecords"
+DOWNSTREAM_WORKFLOW: Final = "HorariumDownstream"
 
 JOB_ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
@@ -44,6 +45,15 @@ OBSERVE_ATTEMPT: Final = "observe_attempt"
 RECORD_TIMEOUT: Final = timedelta(seconds=10)
 """For records sent by an ordinary activity, which delays nothing."""
 
+ADMIT_ATTEMPT: Final = "admit_attempt"
+"""Local activity, for jobs with a downstream only: ``AdmissionRequest -> Admission``."""
+
+NOTE_ATTEMPT: Final = "note_attempt"
+"""Local activity, for jobs with a downstream only: ``AttemptNotice -> Verdict``."""
+
+UPDATE_ASK_PROBE: Final = "ask_probe"
+UPDATE_END_PROBE: Final = "end_probe"
+UPDATE_RESET_BREAKER: Final = "reset"
 UPDATE_REGISTER: Final = "register"
 UPDATE_DELETE: Final = "delete"
 SIGNAL_RUN_ENDED: Final = "run_ended"
@@ -78,6 +88,11 @@ def run_workflow_id(*, tenant: str, run_id: str) -> str:
 def records_workflow_id(*, tenant: str, job_id: str, version: int) -> str:
     """Name the workflow that carries a backlog of records, by the version of the last of them."""
     return f"records/{tenant}/{job_id}/{version}"
+
+
+def downstream_workflow_id(*, tenant: str, downstream: str) -> str:
+    """Name the workflow of a downstream's open breaker."""
+    return f"downstream/{tenant}/{downstream}"
 
 
 def scheduled_run_id(*, job_id: str, nominal: datetime) -> str:

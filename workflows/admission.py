@@ -1,0 +1,90 @@
+"""What workflows and the process that watches a downstream say to each other, as values."""
+
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from workflows.breaker import BreakerPolicy, OpenBreaker
+from workflows.value import Value
+
+NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class AdmissionRequest(Value):
+    """An attempt is about to be made."""
+
+    tenant: str = ""
+    downstream: str = ""
+    run_id: str = ""
+    is_first: bool = True
+    """No attempt of the run was made before."""
+
+    was_parked: bool = False
+    lasts: timedelta = timedelta(minutes=5)
+    """How long the attempt can take at most, for a probe that is never heard of again."""
+
+
+class Admission(Value):
+    """Whether it may be."""
+
+    admitted: bool = True
+    is_probe: bool = False
+    """It is the one attempt that tries an open downstream; its end must be reported."""
+
+    parked_until: datetime = NEVER
+    reason: str = ""
+
+
+class AttemptNotice(Value):
+    """An admitted attempt has ended."""
+
+    tenant: str = ""
+    downstream: str = ""
+    run_id: str = ""
+    is_probe: bool = False
+    ok: bool = True
+    """The downstream did its part: a success, or an error that is none of its own."""
+
+    wants_retry: bool = False
+    """The attempt failed by the downstream's fault, and another one would follow."""
+
+
+class VerdictKind(StrEnum):
+    """What may follow a failed attempt."""
+
+    RETRY = "retry"
+    PARK = "park"
+    """The breaker is open. The attempt is not counted."""
+
+    EXHAUSTED = "exhausted"
+    """The retry budget is used up while the breaker is closed: the run is dead at once, and may be redriven."""
+
+
+class Verdict(Value):
+    """What may follow."""
+
+    kind: VerdictKind = VerdictKind.RETRY
+    parked_until: datetime = NEVER
+
+
+class DownstreamInput(Value):
+    """Input of ``DownstreamWorkflow``."""
+
+    tenant: str = ""
+    downstream: str = ""
+    policy: BreakerPolicy = BreakerPolicy()
+    breaker: OpenBreaker | None = None
+    """Set at continue-as-new."""
+
+
+class ProbeRequest(Value):
+    """Argument of ``UPDATE_ASK_PROBE``, answered by a ``ProbeAnswer``."""
+
+    run_id: str = ""
+    lasts: timedelta = timedelta(minutes=5)
+
+
+class ProbeReport(Value):
+    """Argument of ``UPDATE_END_PROBE``, answered by a ``ProbeAnswer``."""
+
+    run_id: str = ""
+    ok: bool = True
