@@ -28,6 +28,7 @@ from horarium import RunKind as WireRunKind
 from workflows.job import CatchUpPolicy, JobDefinition, OverlapPolicy
 from workflows.resilience import AttemptEnd
 from workflows.run import MESSAGE_LIMIT, RESULT_LIMIT, AttemptStatus, Failure, Run, RunKind
+from workflows.telemetry import attempt_scope
 
 ONE_ATTEMPT: Final = RetryPolicy(maximum_attempts=1)
 
@@ -59,19 +60,21 @@ async def perform_attempt(order: AttemptOrder, *, now: datetime) -> AttemptEnd:
     """Carry out the current attempt of a run and say how it ended. Never raises what the attempt may have done."""
     definition, run = order.definition, order.run
     try:
-        answer: JsonValue = await workflow.execute_activity(
-            definition.target.activity,
-            _job_run(order),
-            task_queue=definition.target.task_queue,
-            activity_id=activity_id(run),
-            start_to_close_timeout=definition.timeout,
-            schedule_to_start_timeout=_queue_timeout(definition, run, now=now),
-            heartbeat_timeout=definition.heartbeat_timeout,
-            retry_policy=ONE_ATTEMPT,
-            cancellation_type=_cancellation_type(definition),
-            priority=_priority(order),
-            summary=_summary(definition, run),
-        )
+        with attempt_scope(tenant=order.tenant, run=run):
+            activity: workflow.ActivityHandle[JsonValue] = workflow.start_activity(
+                definition.target.activity,
+                _job_run(order),
+                task_queue=definition.target.task_queue,
+                activity_id=activity_id(run),
+                start_to_close_timeout=definition.timeout,
+                schedule_to_start_timeout=_queue_timeout(definition, run, now=now),
+                heartbeat_timeout=definition.heartbeat_timeout,
+                retry_policy=ONE_ATTEMPT,
+                cancellation_type=_cancellation_type(definition),
+                priority=_priority(order),
+                summary=_summary(definition, run),
+            )
+        answer = await activity
     except ActivityError as error:
         return _end_of_failure(run, error.cause, task_queue=definition.target.task_queue)
     except asyncio.CancelledError:

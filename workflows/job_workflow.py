@@ -49,10 +49,12 @@ with workflow.unsafe.imports_passed_through():
         MirrorBatch,
         Tuning,
     )
+    from workflows.job_news import JobNews, news_of_job
     from workflows.observation import Observation, ObserveRequest, needs_no_more_looks, next_look, seen_run
     from workflows.outbox import highest_version, is_empty, job_record, record_count, sealed, without
     from workflows.resilience import AttemptEnd
     from workflows.run import AttemptStatus, Run
+    from workflows.telemetry import is_listening, tell
     from workflows.turn import (
         GIVEN_UP,
         SAME_MOMENT,
@@ -138,6 +140,9 @@ class JobWorkflow:
         self._dispatched = False
         """Something was dispatched in this workflow task."""
 
+        self._told: JobState = given.state
+        """The job as telemetry knows it."""
+
     @workflow.run
     async def run(self, given: JobInput) -> None:
         """Work until the job has no fire left, or is deleted, and everything about it is in the mirror."""
@@ -152,6 +157,7 @@ class JobWorkflow:
     async def _take_turn(self) -> None:
         self._news = False
         self._take_in()
+        self._tell_news()
         if self._is_long() and not self._is_busy() and not self._commands:
             await self._continue_as_new(None)
         await self._plan()
@@ -160,6 +166,7 @@ class JobWorkflow:
             self._carry_out_commands()
             await self._plan()
         self._carry_out(take_turn(self._state, now=workflow.now(), detach=self._is_long()))
+        self._tell_news()
         await self._keep_house()
         self._set_alarms()
         if not self._news and not self._is_over():
@@ -210,11 +217,22 @@ class JobWorkflow:
             # The time of the start and not of this task: no worker may have been there for hours, and what fell due
             # meanwhile is missed, not lost.
             self._state = begin(self._state, now=workflow.info().workflow_start_time)
+            self._tell_registration()
         if self._sleep_until is not None and self._sleep_until <= now:
             self._sleep_until = None
         for run in self._state.active:
             if run.detached:
                 self._looks[run.run_id] = next_look(run, now=now)
+
+    def _tell_registration(self) -> None:
+        state = self._state
+        tell(JobNews(tenant=state.tenant, job_id=state.job_id, version=state.version, registered=True))
+
+    def _tell_news(self) -> None:
+        """Let telemetry know what has happened, before the mirror confirms it and it leaves the outbox."""
+        before, self._told = self._told, self._state
+        if before is not self._state and is_listening():
+            tell(news_of_job(before, self._state))
 
     def _take_in(self) -> None:
         """Take in what has happened since the last turn, in the order in which it is to count."""

@@ -25,6 +25,7 @@ with workflow.unsafe.imports_passed_through():
         job_workflow_id,
     )
     from workflows.job import AttemptRecord, MirrorBatch, RunRecord
+    from workflows.job_news import JobNews, news_of_run
     from workflows.observation import Observation, ObserveRequest, needs_no_more_looks, next_look, seen_run
     from workflows.outbox import is_empty, with_records, without
     from workflows.resilience import (
@@ -36,6 +37,7 @@ with workflow.unsafe.imports_passed_through():
         end_too_late,
     )
     from workflows.run import FINAL_STATUSES, Attempt, AttemptStatus, Run
+    from workflows.telemetry import tell
     from workflows.turn import next_attempt
 
 HISTORY_LIMIT = 400
@@ -154,9 +156,11 @@ class RunWorkflow:
 
     def _note(self, run: Run, attempt: Attempt | None = None) -> None:
         """Take in how the run stands now, to be recorded."""
-        self._run = run
+        before, self._run = self._run, run
         self._version += 1
         given, version = self._given, self._version
+        news = news_of_run(before, run, attempt)
+        tell(JobNews(tenant=given.tenant, job_id=given.job_id, version=version, runs=(news,)))
         row = RunRecord(tenant=given.tenant, job_id=given.job_id, version=version, run=run)
         made = [] if attempt is None else [attempt]
         attempts = tuple(
