@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice, repeat
 
 from workflows.clock_mask import first_second, last_second, shortest_distance
 from workflows.fire_walk import ClockRule, DayFires, Pattern, walk_days
-from workflows.zone import DAY, Stretch, list_changes, to_day
+from workflows.zone import DAY, LAST_INSTANT, Stretch, list_changes, to_day
 
 _CHANGES_TRIED = (1990, 2037)
 """Years whose clock changes are tried. After that they repeat by rule; before that no job fires."""
@@ -21,8 +21,10 @@ _FIRST_DAY = to_day(date(2000, 1, 1))
 _DAYS_LOOKED_AT = 28 * 365 + 7
 """28 years hold every combination of leap year and weekday."""
 
-_DAYS_WALKED = 400
-"""A year with both its changes of the clock."""
+_DAYS_WALKED = 70
+"""Days with fires in which a grid of hours or less has come round."""
+
+_DAYS_WALKED_AT_CHANGE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +55,21 @@ def find_daily_spacing(pattern: Pattern, clock: ClockRule, times: int) -> int:
     return max(1, min(found for found in (spacing, shortest_distance(times), *tried) if found is not None))
 
 
-def find_walked_spacing(pattern: Pattern, clock: ClockRule, first: int) -> int | None:
-    """Fewest seconds between two of the fires on the first 400 days from the instant ``first`` on."""
-    return _shortest_in(islice(walk_days(pattern, clock, first, first + _DAYS_WALKED * DAY), _DAYS_WALKED))
+def find_walked_spacing(pattern: Pattern, clock: ClockRule, first: int, *, step: int) -> int | None:
+    """Fewest seconds between two fires of a pattern on a grid of ``step`` seconds.
+
+    Looks at the first days from the instant ``first`` on and, because the grid meets each of them at another phase, at
+    every change of the clock.
+    """
+    margin = 2 * DAY + step
+    walks = [walk_days(pattern, clock, first, LAST_INSTANT)]
+    walks += [
+        walk_days(pattern, clock, change.start - margin, change.start + margin)
+        for change in list_changes(clock.zone, *_CHANGES_TRIED)
+    ]
+    counts = chain((_DAYS_WALKED,), repeat(_DAYS_WALKED_AT_CHANGE))
+    found = [_shortest_in(islice(walk, count)) for walk, count in zip(walks, counts, strict=False)]
+    return min((spacing for spacing in found if spacing is not None), default=None)
 
 
 def _shortest_near(change: Stretch, clock: ClockRule, times: int, *, every_date: bool) -> int | None:

@@ -182,7 +182,7 @@ def _shortest_gap(schedule: Schedule, job_id: str) -> timedelta | None:
         case RecurrencePattern(daily_times=int(times)):
             return timedelta(seconds=find_daily_spacing(pattern, clock, times))
         case RecurrencePattern():
-            spacing = find_walked_spacing(pattern, clock, pattern.start)
+            spacing = find_walked_spacing(pattern, clock, pattern.start, step=pattern.step)
             return None if spacing is None else timedelta(seconds=spacing)
         case _:
             return None

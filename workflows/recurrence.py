@@ -151,6 +151,12 @@ class RecurrencePattern:
         return self._recurrence.start - DAY
 
     @property
+    def step(self) -> int:
+        """Seconds from one point of its grid to the next, for a rule by the day or less."""
+        parts = self._recurrence.parts
+        return _UNITS[parts.frequency] * parts.interval
+
+    @property
     def daily_times(self) -> int | None:
         """Mask of the times that all its days share; ``None`` for a rule by the hour or less."""
         return self._recurrence.times if self._recurrence.parts.frequency <= Frequency.DAILY else None

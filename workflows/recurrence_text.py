@@ -105,6 +105,8 @@ _KNOWN = _LISTS | {"FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST"}
 def _split(text: str) -> dict[str, _Part]:
     parts: dict[str, _Part] = {}
     for position, word in _words(text):
+        if not text.strip():
+            break
         name, equals, value = word.partition("=")
         name = name.upper()
         if name not in _KNOWN or not equals:

@@ -105,9 +105,9 @@ def _explain_no_fire(parsed: ParsedSchedule, job_id: str, after: datetime) -> In
     schedule = parsed.schedule
     unlimited = schedule.model_copy(update={"end_at": None})
     everything = unlimited.model_copy(update={"exclude": Exclusions()})
-    if next_fires(unlimited, job_id=job_id, after=after, count=1):
+    if schedule.end_at is not None and next_fires(unlimited, job_id=job_id, after=after, count=1):
         return InvalidSchedule("never fires: end_at is before the first fire", pointer="/end_at")
-    if next_fires(everything, job_id=job_id, after=after, count=1):
+    if schedule.exclude != Exclusions() and next_fires(everything, job_id=job_id, after=after, count=1):
         return InvalidSchedule("never fires: every fire is excluded", pointer="/exclude")
     if isinstance(schedule.rule, OneOffRule):
         return InvalidSchedule("never fires: its time has passed", pointer=parsed.pointer)

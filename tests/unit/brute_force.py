@@ -67,10 +67,14 @@ def list_fires(
     for moment, local in walk(zone, start, end, step):
         if matches(local.replace(tzinfo=None)) and _is_wanted_pass(local, fold):
             fires.add(moment)
-        if local.utcoffset() > before.utcoffset():
+        if _offset(local) > _offset(before):
             fires |= _fires_for_gap(matches, moment, local, before, step, gap)
         before = local
     return sorted(fire for fire in fires if start < fire <= end)
+
+
+def _offset(local: datetime) -> timedelta:
+    return local.utcoffset() or timedelta()
 
 
 def _is_wanted_pass(local: datetime, fold: str) -> bool:
@@ -87,7 +91,7 @@ def _fires_for_gap(
     found = set()
     while missing < local.replace(tzinfo=None, fold=0):
         if matches(missing):
-            found.add((missing - before.utcoffset()).replace(tzinfo=UTC))
+            found.add((missing - _offset(before)).replace(tzinfo=UTC))
         missing += step
     if gap == "keep_offset":
         return found

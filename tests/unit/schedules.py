@@ -1,5 +1,6 @@
 """Short ways to say in a test what a caller would send."""
 
+import os
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,6 +10,9 @@ from workflows.fire_times import next_fires
 from workflows.schedule import CronRule, DstPolicy, Fire, FoldPolicy, GapPolicy, Schedule
 from workflows.schedule_input import ScheduleInput
 from workflows.schedule_parser import ParsedSchedule, parse_schedule
+
+EXAMPLES = int(os.environ.get("HORARIUM_EXAMPLES", "12"))
+"""Examples of each property. Few by default, so that the folder stays quick; a change of the calculator deserves 2,000."""
 
 _INPUT = TypeAdapter(ScheduleInput)
 
