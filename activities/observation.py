@@ -1,6 +1,6 @@
 """Looks at attempts that have not answered: has a worker taken them, and does any worker poll their queue?"""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from temporalio import activity
 from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType
@@ -11,6 +11,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from workflows.contracts import OBSERVE_ATTEMPT
 from workflows.observation import Observation, ObserveRequest
+
+POLL_LASTS = timedelta(seconds=75)
+"""A poll lasts up to a minute. The server lists pollers for five: an older entry is a worker that was killed."""
 
 
 class Observer:
@@ -37,7 +40,7 @@ class Observer:
 
 
 async def is_polled(client: Client, task_queue: str) -> bool:
-    """Say whether any worker has polled the queue for activities lately (the server remembers pollers for minutes)."""
+    """Say whether any worker polls the queue for activities."""
     answer = await client.workflow_service.describe_task_queue(
         DescribeTaskQueueRequest(
             namespace=client.namespace,
@@ -45,7 +48,8 @@ async def is_polled(client: Client, task_queue: str) -> bool:
             task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
         )
     )
-    return bool(answer.pollers)
+    oldest = datetime.now(UTC) - POLL_LASTS
+    return any(poller.last_access_time.ToDatetime(tzinfo=UTC) >= oldest for poller in answer.pollers)
 
 
 def _started(described: WorkflowExecutionDescription, activity_id: str) -> tuple[datetime | None, str | None]:

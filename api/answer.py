@@ -85,6 +85,7 @@ class JobSummary(BaseModel):
 class JobAnswer(JobSummary):
     """A job with everything that its owner asked for, all defaults filled in."""
 
+    temporal_url: str | None = Field(description="Its workflow in Temporal's Web UI; null where that is not known.")
     schedule_in_words: str
     dst: DstPolicy = Field(description="null: the rule of the schedule's kind.")
     exclude: Exclusions
@@ -122,6 +123,7 @@ class Standing:
 
     health: Health
     stale: bool
+    temporal_url: str | None
     now: datetime
 
 
@@ -167,6 +169,7 @@ class RunAnswer(BaseModel):
     worker: str | None
     workflow_id: str = Field(description="The Temporal workflow in whose history it is found.")
     workflow_run_id: str
+    temporal_url: str | None = Field(description="That history in Temporal's Web UI; null where that is not known.")
     attempts: list[AttemptAnswer] | None = Field(description="null unless asked for.")
 
 
@@ -233,6 +236,7 @@ def describe_job(record: JobRecord, standing: Standing, *, warnings: Sequence[st
     definition, schedule = record.definition, record.definition.schedule
     return JobAnswer(
         **dict(summarise_job(record, standing)),
+        temporal_url=standing.temporal_url,
         schedule_in_words=describe_schedule(schedule, job_id=record.job_id),
         dst=schedule.dst,
         exclude=schedule.exclude,
@@ -264,7 +268,9 @@ def describe_job(record: JobRecord, standing: Standing, *, warnings: Sequence[st
     )
 
 
-def describe_run(run: Run, *, job_id: str, attempts: Sequence[Attempt] | None = None) -> RunAnswer:
+def describe_run(
+    run: Run, *, job_id: str, temporal_url: str | None, attempts: Sequence[Attempt] | None = None
+) -> RunAnswer:
     """Say a run; with its attempts where they are given."""
     return RunAnswer(
         run_id=run.run_id,
@@ -291,6 +297,7 @@ def describe_run(run: Run, *, job_id: str, attempts: Sequence[Attempt] | None = 
         worker=run.worker,
         workflow_id=run.workflow_id,
         workflow_run_id=run.workflow_run_id,
+        temporal_url=temporal_url,
         attempts=None if attempts is None else [describe_attempt(attempt) for attempt in attempts],
     )
 

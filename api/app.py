@@ -27,6 +27,7 @@ from api.job_control import JobControl
 from api.openapi import install_openapi
 from api.routes import PREFIX, router
 from api.service import JobService
+from api.temporal_link import TemporalLinks
 from api.temporal_probe import TemporalProbe
 from workers.connection import open_client
 from workers.settings import Settings
@@ -43,7 +44,8 @@ FORGET_EVERY: Final = timedelta(hours=1)
 
 DESCRIPTION: Final = (
     "Durable cron on Temporal. Errors are RFC 9457 problems; times are RFC 3339 in UTC; "
-    "lists are continued by the `Link` header."
+    "lists are continued by the `Link` header. A body has at most 1 MiB, a payload 256 KiB; "
+    "JSON is nested at most 64 levels deep, and integers have at most 64 bits."
 )
 
 health_router = APIRouter(tags=["health"])
@@ -127,7 +129,8 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
     stack.push_async_callback(writer.close)
     client = await open_client(settings, name="horarium-api")
     probe = TemporalProbe(client)
-    app.state.service = JobService(queries=queries, writer=writer, control=JobControl(client), probe=probe)
+    links = TemporalLinks(ui_url=settings.ui_url, namespace=client.namespace)
+    app.state.service = JobService(queries=queries, writer=writer, control=JobControl(client), probe=probe, links=links)
     app.state.idempotency = store
     app.state.ready_checks = ReadyChecks(queries=queries, probe=probe)
     forgetting = asyncio.create_task(_forget_old_answers(store))

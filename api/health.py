@@ -1,10 +1,12 @@
 """Why a job does not do what it should, as far as the mirror and Temporal tell. Pure."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from api.answer import Health, lag_of
+from api.temporal_probe import WorkflowLook
 from workflows.job import JobRecord, Lifecycle
 from workflows.run import Run
 
@@ -12,17 +14,26 @@ OVERDUE_AFTER: Final = timedelta(minutes=1)
 """A fire may be late by a restart of a worker; past this somebody should look."""
 
 
-def health_of(record: JobRecord, *, polled: bool | None, parked: Run | None, now: datetime) -> Health:
-    """Judge a job.
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What is known beside a job's record. ``None`` means that nobody knows, or that nobody looked."""
 
-    ``polled`` says whether any worker polls its task queue, ``None`` that nobody knows. ``parked`` is its newest run
-    that is held without using up an attempt.
-    """
-    reasons = [*_reasons(record, polled=polled, parked=parked, now=now)]
+    polled: bool | None = None
+    """Whether any worker polls its task queue."""
+
+    parked: Run | None = None
+    """Its newest run that is held without using up an attempt."""
+
+    workflow: WorkflowLook | None = None
+
+
+def health_of(record: JobRecord, findings: Findings, *, now: datetime) -> Health:
+    """Judge a job."""
+    reasons = [*_reasons(record, findings, now=now)]
     return Health(ok=not reasons, reasons=reasons)
 
 
-def _reasons(record: JobRecord, *, polled: bool | None, parked: Run | None, now: datetime) -> Iterator[str]:
+def _reasons(record: JobRecord, findings: Findings, *, now: datetime) -> Iterator[str]:
     if record.lifecycle is Lifecycle.DELETED:
         return
     if record.trouble:
@@ -30,7 +41,13 @@ def _reasons(record: JobRecord, *, polled: bool | None, parked: Run | None, now:
     lag = lag_of(record, now=now)
     if lag > OVERDUE_AFTER:
         yield f"overdue: the next fire should have started {int(lag.total_seconds())} s ago"
-    if polled is False and record.lifecycle is not Lifecycle.COMPLETED:
+    if findings.parked is not None:
+        yield f"run {findings.parked.run_id} is parked: {findings.parked.reason or 'no reason was recorded'}"
+    if record.lifecycle is Lifecycle.COMPLETED:
+        return
+    if findings.polled is False:
         yield f"no worker polls task queue {record.definition.target.task_queue!r}"
-    if parked is not None:
-        yield f"run {parked.run_id} is parked: {parked.reason or 'no reason was recorded'}"
+    if findings.workflow is not None and not findings.workflow.is_open:
+        yield "not scheduled: its workflow was ended in Temporal; delete the job and create it again"
+    if findings.workflow is not None and findings.workflow.problems:
+        yield f"its workflow cannot go on: {', '.join(findings.workflow.problems)}"

@@ -163,11 +163,11 @@ class JobBody(Body, ScheduleInput):
     queue_timeout_seconds: float = Field(
         default=86_400, ge=1, le=_MONTH, description="How long a run waits for a worker."
     )
-    max_retries: Integer | None = Field(
-        default=None, ge=0, le=10_000, description="Attempts after the first; 3 by default."
+    max_retries: Annotated[Integer, Field(ge=0, le=10_000)] | None = Field(
+        default=None, description="Attempts after the first; 3 by default."
     )
-    max_attempts: Integer | None = Field(
-        default=None, ge=1, le=10_001, description="Instead of max_retries: the total."
+    max_attempts: Annotated[Integer, Field(ge=1, le=10_001)] | None = Field(
+        default=None, description="Instead of max_retries: the total."
     )
     retry_backoff: Annotated[
         BackoffBody, BeforeValidator(_read_backoff, json_schema_input_type=Backoff | BackoffBody)

@@ -6,7 +6,7 @@ mirror, so that whoever was answered can read it; the workflow mirrors itself as
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -28,17 +28,20 @@ from api.answer import (
     describe_run,
     summarise_job,
 )
-from api.health import health_of
+from api.health import Findings, health_of
 from api.job_body import JobRequest, read_job
 from api.job_control import MAYBE_APPLIED, JobControl, JobIsGone
+from api.payload_check import check_payload
 from api.registration import deleted_record, first_state, new_command_key, new_job_id
+from api.temporal_link import TemporalLinks
 from api.temporal_probe import TemporalProbe
 from api.upcoming import undecided_entries, upcoming_fires
 from workflows.command import DeleteCommand, RegisterCommand
+from workflows.contracts import job_workflow_id
 from workflows.error import Conflict, NotFound, RevisionMismatch, Unavailable
 from workflows.job import JobRecord, Lifecycle, MirrorBatch
 from workflows.outbox import job_record
-from workflows.run import Run, RunStatus
+from workflows.run import RunStatus
 
 PARKED = RunFilter(statuses=frozenset({RunStatus.PARKED}))
 
@@ -54,8 +57,17 @@ class LedgerRange:
 class JobService:
     """Everything that the API does with jobs, on behalf of one tenant a call."""
 
-    def __init__(self, *, queries: Queries, writer: MirrorWriter, control: JobControl, probe: TemporalProbe) -> None:
+    def __init__(
+        self,
+        *,
+        queries: Queries,
+        writer: MirrorWriter,
+        control: JobControl,
+        probe: TemporalProbe,
+        links: TemporalLinks,
+    ) -> None:
         self._queries = queries
+        self._links = links
         self._writer = writer
         self._control = control
         self._probe = probe
@@ -64,16 +76,22 @@ class JobService:
         """Register a job; it is readable when this returns. Repeated with its key, it finds what it did before.
 
         Raises:
-            InvalidRequest: the body is wrong.
+            InvalidRequest: the body is wrong, or its payload is none that the job's workers take.
             InvalidSchedule: the job would never fire.
             Conflict: there is a job of this id.
             Unavailable: the job may be registered all the same.
         """
         default_id = new_job_id(tenant=tenant, key=key)
         request = await to_thread.run_sync(partial(read_job, body, default_id=default_id))
+        await self._require_temporal()
         async with self._control.turn(tenant=tenant, job_id=request.job_id):
-            await self._write_through(await self._register(request, tenant=tenant, key=key))
-        return await self._describe(await self._find(tenant, request.job_id), warnings=request.warnings)
+            before = await self._queries.get_job(tenant, request.job_id)
+            is_new = before is None or before.lifecycle is Lifecycle.DELETED
+            # A repeated request is answered as before, whatever its workers say by now.
+            warnings = await self._check_payload(request) if is_new else ()
+            await self._write_through(await self._register(request, tenant=tenant, key=key, before=before))
+        record = await self._find(tenant, request.job_id)
+        return await self._describe(record, warnings=(*request.warnings, *warnings))
 
     async def delete_job(
         self, job_id: str, *, tenant: str, key: str | None, cancel_active: bool, revision: int | None
@@ -87,6 +105,7 @@ class JobService:
             RevisionMismatch: it has another revision.
             Unavailable: the job may be deleted all the same.
         """
+        await self._require_temporal()
         async with self._control.turn(tenant=tenant, job_id=job_id):
             found = await self._find(tenant, job_id)
             if revision not in (None, found.revision):
@@ -121,7 +140,7 @@ class JobService:
         page = await self._queries.list_runs(
             tenant, job_id, chosen, cursor=cursor, limit=limit, include_attempts=include_attempts
         )
-        answers = tuple(_describe_recorded(found, include_attempts=include_attempts) for found in page.items)
+        answers = tuple(self._describe_run(found, include_attempts=include_attempts) for found in page.items)
         return Page(answers, next=page.next, previous=page.previous)
 
     async def get_run(self, run_id: str, *, tenant: str) -> RunAnswer:
@@ -129,7 +148,7 @@ class JobService:
         found = await self._queries.get_run(tenant, run_id)
         if found is None:
             raise NotFound("there is no such run")
-        return _describe_recorded(found, include_attempts=True)
+        return self._describe_run(found, include_attempts=True)
 
     async def list_ledger(
         self, job_id: str, wanted: LedgerRange, *, tenant: str, cursor: str | None, limit: int
@@ -160,8 +179,19 @@ class JobService:
             raise NotFound("there is no such job")
         return record
 
-    async def _register(self, request: JobRequest, *, tenant: str, key: str | None) -> JobRecord:
-        before = await self._queries.get_job(tenant, request.job_id)
+    async def _check_payload(self, request: JobRequest) -> tuple[str, ...]:
+        """Hold the payload against what the job's workers say that they take. Raises ``InvalidRequest``."""
+        target, payload = request.definition.target, request.definition.payload
+        catalogue, polled = await asyncio.gather(
+            self._probe.catalogue_of(target.task_queue), self._probe.is_polled(target.task_queue)
+        )
+        return await to_thread.run_sync(
+            partial(check_payload, payload, target=target, catalogue=catalogue, polled=polled)
+        )
+
+    async def _register(
+        self, request: JobRequest, *, tenant: str, key: str | None, before: JobRecord | None
+    ) -> JobRecord:
         is_there = before is not None and before.lifecycle is not Lifecycle.DELETED
         if is_there and key is None:
             raise _job_exists(request.job_id)
@@ -191,26 +221,41 @@ class JobService:
         except MirrorUnavailable as error:
             raise Unavailable(MAYBE_APPLIED) from error
 
+    async def _require_temporal(self) -> None:
+        """Refuse a write at once, rather than after all the patience of a client that tries again and again."""
+        if not await self._probe.is_reachable():
+            raise Unavailable("Temporal does not answer; nothing was done")
+
     async def _describe(self, record: JobRecord, *, warnings: Sequence[str] = ()) -> JobAnswer:
-        page = await self._queries.list_runs(record.tenant, record.job_id, PARKED, limit=1)
-        standing = await self._stand(record, parked=page.items[0].record.run if page.items else None)
+        page, workflow = await asyncio.gather(
+            self._queries.list_runs(record.tenant, record.job_id, PARKED, limit=1),
+            self._probe.look_at(job_workflow_id(tenant=record.tenant, job_id=record.job_id)),
+        )
+        parked = page.items[0].record.run if page.items else None
+        standing = await self._stand(record, Findings(parked=parked, workflow=workflow))
         return await to_thread.run_sync(partial(describe_job, record, standing, warnings=warnings))
 
     async def _summarise(self, record: JobRecord) -> JobSummary:
-        return summarise_job(record, await self._stand(record))
+        return summarise_job(record, await self._stand(record, Findings()))
 
-    async def _stand(self, record: JobRecord, *, parked: Run | None = None) -> Standing:
+    async def _stand(self, record: JobRecord, findings: Findings) -> Standing:
         reachable, polled = await asyncio.gather(
             self._probe.is_reachable(), self._probe.is_polled(record.definition.target.task_queue)
         )
         now = datetime.now(UTC)
-        return Standing(health=health_of(record, polled=polled, parked=parked, now=now), stale=not reachable, now=now)
+        health = health_of(record, replace(findings, polled=polled), now=now)
+        url = self._links.to_job(tenant=record.tenant, job_id=record.job_id)
+        return Standing(health=health, stale=not reachable, temporal_url=url, now=now)
+
+    def _describe_run(self, found: RecordedRun, *, include_attempts: bool) -> RunAnswer:
+        record = found.record
+        return describe_run(
+            record.run,
+            job_id=record.job_id,
+            temporal_url=self._links.to_run(record.run),
+            attempts=found.attempts if include_attempts else None,
+        )
 
 
 def _job_exists(job_id: str) -> Conflict:
     return Conflict(f"there is a job {job_id} already; delete it first")
-
-
-def _describe_recorded(found: RecordedRun, *, include_attempts: bool) -> RunAnswer:
-    record = found.record
-    return describe_run(record.run, job_id=record.job_id, attempts=found.attempts if include_attempts else None)

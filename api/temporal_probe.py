@@ -1,4 +1,4 @@
-"""Cheap questions to Temporal: does it answer, and does anybody poll a queue.
+"""Cheap questions to Temporal: does it answer, does anybody poll a queue, and what can its workers run.
 
 Answers are kept for a few seconds, so that a page of reads costs one question, and none takes longer than
 ``PATIENCE``. Never raises: not knowing is an answer.
@@ -7,20 +7,39 @@ Answers are kept for a few seconds, so that a page of reads costs one question, 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Generic, TypeVar
 
-from temporalio.client import Client
-from temporalio.service import RPCError
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.common import SearchAttributeKey
+from temporalio.service import RPCError, RPCStatusCode
 
 from activities.observation import is_polled
+from horarium.catalogue import CATALOGUE_MEMO, catalogue_workflow_id
+from workflows.catalogue import Catalogue
 
-PATIENCE: Final = timedelta(milliseconds=700)
+PATIENCE: Final = timedelta(seconds=1)
+
 REMEMBERED: Final = timedelta(seconds=3)
+IN_DOUBT_REMEMBERED: Final = timedelta(seconds=1)
+"""For bad news: a server that is back should not be thought away for longer."""
 
 QUEUES_REMEMBERED: Final = 1_000
 
 Fact = TypeVar("Fact")
+
+
+REPORTED_PROBLEMS: Final = SearchAttributeKey.for_keyword_list("TemporalReportedProblems")
+"""Set by the server on a workflow whose tasks fail again and again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkflowLook:
+    """What Temporal says of a job's workflow."""
+
+    is_open: bool
+    problems: tuple[str, ...] = ()
 
 
 class _Remembered(Generic[Fact]):
@@ -38,7 +57,8 @@ class _Remembered(Generic[Fact]):
 
     async def _ask_and_remember(self) -> Fact:
         fact = await self._ask()
-        self._known_until = time.monotonic() + REMEMBERED.total_seconds()
+        lasts = REMEMBERED if fact else IN_DOUBT_REMEMBERED
+        self._known_until = time.monotonic() + lasts.total_seconds()
         return fact
 
 
@@ -49,6 +69,7 @@ class TemporalProbe:
         self._client = client
         self._reachable = _Remembered(self._ask_whether_reachable)
         self._polled: dict[str, _Remembered[bool | None]] = {}
+        self._catalogues: dict[str, _Remembered[Catalogue | None]] = {}
 
     async def is_reachable(self) -> bool:
         """Say whether Temporal answers."""
@@ -59,6 +80,26 @@ class TemporalProbe:
         if len(self._polled) >= QUEUES_REMEMBERED:
             self._polled.clear()
         queue = self._polled.setdefault(task_queue, _Remembered(lambda: self._ask_whether_polled(task_queue)))
+        return await queue.get()
+
+    async def look_at(self, workflow_id: str) -> WorkflowLook | None:
+        """Look at a workflow, anew each time; ``None`` when Temporal does not say."""
+        try:
+            async with asyncio.timeout(PATIENCE.total_seconds()):
+                shown = await self._client.get_workflow_handle(workflow_id).describe(rpc_timeout=PATIENCE)
+        except RPCError as error:
+            return WorkflowLook(is_open=False) if error.status is RPCStatusCode.NOT_FOUND else None
+        except (RuntimeError, TimeoutError):
+            return None
+        problems = shown.typed_search_attributes.get(REPORTED_PROBLEMS)
+        is_open = shown.status is WorkflowExecutionStatus.RUNNING
+        return WorkflowLook(is_open=is_open, problems=tuple(problems or ()))
+
+    async def catalogue_of(self, task_queue: str) -> Catalogue | None:
+        """Say what the workers of a queue can run; ``None`` when none of them or Temporal does not say."""
+        if len(self._catalogues) >= QUEUES_REMEMBERED:
+            self._catalogues.clear()
+        queue = self._catalogues.setdefault(task_queue, _Remembered(lambda: self._ask_for_catalogue(task_queue)))
         return await queue.get()
 
     async def _ask_whether_reachable(self) -> bool:
@@ -72,5 +113,14 @@ class TemporalProbe:
         try:
             async with asyncio.timeout(PATIENCE.total_seconds()):
                 return await is_polled(self._client, task_queue)
+        except (RPCError, RuntimeError, TimeoutError):
+            return None
+
+    async def _ask_for_catalogue(self, task_queue: str) -> Catalogue | None:
+        handle = self._client.get_workflow_handle(catalogue_workflow_id(task_queue))
+        try:
+            async with asyncio.timeout(PATIENCE.total_seconds()):
+                described = await handle.describe(rpc_timeout=PATIENCE)
+                return await described.memo_value(CATALOGUE_MEMO, None, type_hint=Catalogue)
         except (RPCError, RuntimeError, TimeoutError):
             return None

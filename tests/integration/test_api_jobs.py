@@ -371,6 +371,8 @@ class TestDeletion:
         await create(api, body)
         client = await api_stack.temporal()
         await client.get_workflow_handle(job_workflow_id(tenant="default", job_id=body["job_id"])).terminate()
+        (reason,) = (await read(api, f"/jobs/{body['job_id']}"))["health"]["reasons"]
+        assert reason.startswith("not scheduled")
         assert (await api.post("/jobs", json=body)).status_code == 409
         answer = await api.delete(f"/jobs/{body['job_id']}")
         assert (answer.status_code, answer.json()["state"]) == (200, "deleted")

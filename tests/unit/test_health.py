@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from api.health import health_of
+from api.health import Findings, health_of
+from api.temporal_probe import WorkflowLook
 from workflows.job import ActivityTarget, JobDefinition, JobRecord, Lifecycle
 from workflows.run import Run, RunStatus
 
@@ -20,9 +21,16 @@ PARKED = Run(
 )
 
 
-def reasons(*, polled: bool | None = True, parked: Run | None = None, **changes: object) -> list[str]:
+def reasons(
+    *,
+    polled: bool | None = True,
+    parked: Run | None = None,
+    workflow: WorkflowLook | None = None,
+    **changes: object,
+) -> list[str]:
     record = JobRecord(job_id="j", registered_at=NOW, updated_at=NOW, high_water=NOW, definition=DEFINITION)
-    health = health_of(record.model_copy(update=changes), polled=polled, parked=parked, now=NOW)
+    findings = Findings(polled=polled, parked=parked, workflow=workflow)
+    health = health_of(record.model_copy(update=changes), findings, now=NOW)
     assert health.ok == (not health.reasons)
     return health.reasons
 
@@ -56,3 +64,13 @@ def test_a_parked_run_and_the_jobs_own_trouble_are_told() -> None:
         "cannot plan: no zone",
         "run j:1 is parked: no worker knows activity send_report",
     ]
+
+
+def test_a_workflow_that_is_gone_or_stuck_is_told() -> None:
+    """SB-163: somebody ended it in Temporal, or its tasks fail; a completed job needs none."""
+    gone = WorkflowLook(is_open=False)
+    assert "not scheduled" in reasons(workflow=gone)[0]
+    assert reasons(workflow=gone, lifecycle=Lifecycle.COMPLETED) == []
+    assert reasons(workflow=WorkflowLook(is_open=True)) == []
+    stuck = WorkflowLook(is_open=True, problems=("category=WorkflowTaskFailed",))
+    assert reasons(workflow=stuck) == ["its workflow cannot go on: category=WorkflowTaskFailed"]
