@@ -72,17 +72,28 @@ def message_of(kind: str, message: str) -> str:
     return reason[:1].lower() + reason[1:]
 
 
-def _field_errors(details: Iterable[ErrorDetails], value: JsonValue) -> Iterator[FieldError]:
-    """Turn errors into one a place, and leave out those of the other members of a union that did not fit either."""
+def one_error_a_place(errors: Iterable[tuple[str, str]]) -> Iterator[FieldError]:
+    """Turn pointers with reasons into one error a place.
+
+    Where something deeper is wrong, that alone is told: the errors above are those of other members of a union, which did not
+    fit either.
+    """
     found: dict[str, list[str]] = {}
-    for each in details:
-        pointer = _pointer(each["loc"], value, is_missing=each["type"] == "missing")
+    for pointer, message in errors:
         messages = found.setdefault(pointer, [])
-        if (message := message_of(each["type"], each["msg"])) not in messages:
+        if message not in messages:
             messages.append(message)
+    above = {pointer[:end] for pointer in found for end in range(len(pointer)) if pointer[end] == "/"}
     for pointer, messages in found.items():
-        if not any(other.startswith(f"{pointer}/") for other in found):
+        if pointer not in above:
             yield FieldError(pointer=pointer, detail=" or: ".join(messages))
+
+
+def _field_errors(details: Iterable[ErrorDetails], value: JsonValue) -> Iterator[FieldError]:
+    return one_error_a_place(
+        (_pointer(each["loc"], value, is_missing=each["type"] == "missing"), message_of(each["type"], each["msg"]))
+        for each in details
+    )
 
 
 def _pointer(location: tuple[str | int, ...], value: JsonValue, *, is_missing: bool) -> str:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -30,9 +30,11 @@ from activities.observation import Observer
 from activities.planning import Planner
 from activities.schema import migrate
 from horarium import wrap_activity
+from horarium.announcing import announcing
 from workers.activity_module import load_job_activities
 from workers.connection import Namespace, enter_namespace
 from workers.settings import InvalidSettings, Role, Settings, variable_of
+from workflows.catalogue_workflow import CatalogueWorkflow
 from workflows.contracts import SCHEDULER_TASK_QUEUE
 from workflows.job import DEFAULT_TASK_QUEUE
 from workflows.job_workflow import JobWorkflow
@@ -41,7 +43,7 @@ from workflows.run_workflow import RunWorkflow
 
 logger = logging.getLogger(__name__)
 
-WORKFLOWS: Final = (JobWorkflow, RunWorkflow, RecordsWorkflow)
+WORKFLOWS: Final = (JobWorkflow, RunWorkflow, RecordsWorkflow, CatalogueWorkflow)
 
 HEARTBEAT_THROTTLE: Final = timedelta(seconds=1)
 """How old a checkpoint may be when its worker dies; Temporal's default is 0.8 of the heartbeat timeout."""
@@ -81,7 +83,8 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
         if namespace is not None:
             own = None if writer is None else _bind_own_activities(settings, namespace, writer)
             workers = build_workers(settings, namespace.client, jobs=jobs, own=own)
-            await _run_until(workers, stop, ready_file=settings.ready_file)
+            async with _announced(settings, namespace.client, jobs):
+                await _run_until(workers, stop, ready_file=settings.ready_file)
 
 
 def build_workers(
@@ -97,6 +100,15 @@ def build_workers(
         workers.append(_activity_worker(settings, client, SCHEDULER_TASK_QUEUE, own.remote))
         queues.discard(DEFAULT_TASK_QUEUE)
     return workers + [_activity_worker(settings, client, queue, jobs) for queue in sorted(queues)]
+
+
+@asynccontextmanager
+async def _announced(settings: Settings, client: Client, jobs: Sequence[ActivityFunction]) -> AsyncIterator[None]:
+    """Tell the catalogue of each queue what this process runs there."""
+    async with AsyncExitStack() as stack:
+        for queue in settings.task_queues if _runs_jobs(settings) else ():
+            await stack.enter_async_context(announcing(client, task_queue=queue, functions=jobs))
+        yield
 
 
 def strict_runner() -> SandboxedWorkflowRunner:

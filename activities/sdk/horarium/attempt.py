@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
+from typing import Any, TypeAlias
 
 from pydantic import JsonValue
 
@@ -28,6 +28,8 @@ class Attempt:
         """Replace the checkpoint."""
         self._checkpoint = to_plain_json(value, name="the checkpoint", limit=CHECKPOINT_LIMIT)
         self.on_checkpoint()
+        if listener := _listener.get():
+            listener(self._checkpoint)
 
     def report(self) -> AttemptReport:
         """Say where the attempt stands."""
@@ -41,6 +43,10 @@ class Attempt:
 
 _current_attempt: ContextVar[Attempt] = ContextVar("horarium_attempt")
 
+CheckpointListener: TypeAlias = Callable[[JsonValue], None]
+
+_listener: ContextVar[CheckpointListener | None] = ContextVar("horarium_checkpoint_listener", default=None)
+
 
 @contextmanager
 def entered(attempt: Attempt) -> Iterator[None]:
@@ -50,6 +56,21 @@ def entered(attempt: Attempt) -> Iterator[None]:
         yield
     finally:
         _current_attempt.reset(token)
+
+
+@contextmanager
+def listening(listener: CheckpointListener) -> Iterator[None]:
+    """Tell each checkpoint that is saved in this context. For tests: on a worker nobody listens."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def find_attempt() -> Attempt | None:
+    """Get the attempt that this code works on, if it works on one."""
+    return _current_attempt.get(None)
 
 
 def current_run() -> JobRun[Any]:
@@ -72,15 +93,10 @@ def checkpoint(value: object) -> None:
 
 
 def _require_attempt(caller: str) -> Attempt:
-    attempt = _current_attempt.get(None)
+    attempt = find_attempt()
     if attempt is None:
         raise RuntimeError(
             f"{caller} was called outside a Horarium run: it works in an activity that a job runs, on a worker with "
             "HorariumPlugin, and in threads that were given a copy of the context"
         )
     return attempt
-
-
-def utc_now() -> datetime:
-    """Read the worker's clock."""
-    return datetime.now(UTC)

@@ -17,8 +17,9 @@ from temporalio import activity
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from horarium.attempt import Attempt, entered, utc_now
+from horarium.attempt import Attempt, entered
 from horarium.attempt_failure import cause_of, passes_through, to_application_error
+from horarium.clock import now
 from horarium.error import PermanentError
 from horarium.heartbeat import heartbeating, heartbeating_from_thread
 from horarium.job_run import JobRun
@@ -29,7 +30,9 @@ JOB_WORKFLOW_TYPES: Final = frozenset({"HorariumJob", "HorariumRun"})
 
 ActivityFunction = Callable[..., Any]
 
-_MARK: Final = "__horarium_job_activity__"
+_MARK: Final = "__horarium_payload_fit__"
+"""Where a wrapped activity keeps its ``PayloadFit``."""
+
 _DEFINITION: Final = "__temporal_activity_definition"
 """Where ``activity.defn`` leaves what it knows. Temporal has no public way to read it back."""
 
@@ -45,20 +48,32 @@ def wrap_activity(function: ActivityFunction, *, worker: str) -> ActivityFunctio
     definition = activity._Definition.must_from_callable(function)
     if definition.name is None or hasattr(function, _MARK):
         return function
+    fit = PayloadFit(function)
     wrap = _wrap_async if definition.is_async else _wrap_sync
-    wrapper = wrap(function, definition.arg_types, worker)
+    wrapper = wrap(function, definition.arg_types, fit, worker)
     update_wrapper(wrapper, function, updated=())
     # As many raw arguments as the function has parameters: Temporal heeds the types only where the numbers agree, which
     # for calls by other workflows is when the function's own types count, and where they do not, decodes without any.
     raw = None if definition.arg_types is None else [RawValue] * len(definition.arg_types)
     setattr(wrapper, _DEFINITION, dataclasses.replace(definition, fn=wrapper, arg_types=cast("list[type]", raw)))
-    setattr(wrapper, _MARK, True)
+    setattr(wrapper, _MARK, fit)
     return wrapper
 
 
-def _wrap_async(function: ActivityFunction, hints: Sequence[Any] | None, worker: str) -> ActivityFunction:
-    fit = PayloadFit(function)
+def name_of(function: ActivityFunction) -> str | None:
+    """Say under which name a job asks for an activity; ``None`` for a dynamic one."""
+    return activity._Definition.must_from_callable(function).name
 
+
+def payload_fit_of(function: ActivityFunction) -> PayloadFit | None:
+    """Get how a wrapped activity wants its run; ``None`` for one that is not wrapped."""
+    fit: PayloadFit | None = getattr(function, _MARK, None)
+    return fit
+
+
+def _wrap_async(
+    function: ActivityFunction, hints: Sequence[Any] | None, fit: PayloadFit, worker: str
+) -> ActivityFunction:
     async def run_attempt(*arguments: Any) -> Any:
         if not _is_called_by_job():
             return await function(*_decode(arguments, hints))
@@ -71,9 +86,9 @@ def _wrap_async(function: ActivityFunction, hints: Sequence[Any] | None, worker:
     return run_attempt
 
 
-def _wrap_sync(function: ActivityFunction, hints: Sequence[Any] | None, worker: str) -> ActivityFunction:
-    fit = PayloadFit(function)
-
+def _wrap_sync(
+    function: ActivityFunction, hints: Sequence[Any] | None, fit: PayloadFit, worker: str
+) -> ActivityFunction:
     def run_attempt(*arguments: Any) -> Any:
         if not _is_called_by_job():
             return function(*_decode(arguments, hints))
@@ -91,7 +106,7 @@ def _is_called_by_job() -> bool:
 
 
 def _begin(arguments: Sequence[Any], worker: str) -> Attempt:
-    started_at = utc_now()
+    started_at = now()
     try:
         [argument] = arguments
         run = _JOB_RUN.validate_json(_document(argument))

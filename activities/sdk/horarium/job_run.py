@@ -7,9 +7,12 @@ is ever renamed or reused.
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
-Payload = TypeVar("Payload")
+from typing_extensions import TypeVar
+
+Payload = TypeVar("Payload", default=Any)
+"""``JobRun`` alone leaves the payload as plain JSON."""
 
 
 class RunKind(StrEnum):

@@ -1,16 +1,27 @@
-"""Fits a run to the parameters that a job's function happens to have."""
+"""Fits a run to the parameters that a job's function happens to have, and says as a JSON Schema what fits."""
 
 import inspect
 import json
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeAlias, get_args, get_origin, get_type_hints
 
 from pydantic import JsonValue, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
+from pydantic.json_schema import GenerateJsonSchema
 
 from horarium.error import PermanentError
 from horarium.job_run import JobRun
+
+JsonSchema: TypeAlias = dict[str, JsonValue]
+
+_NULL: Final[JsonSchema] = {"type": "null"}
+
+
+class _QuietSchema(GenerateJsonSchema):
+    """Leaves out a default that has no JSON form, without a word in the log of the worker that starts."""
+
+    ignored_warning_kinds = {"non-serializable-default", "skipped-choice"}
 
 
 class Parameter:
@@ -39,14 +50,19 @@ class Parameter:
     def decode(self, value: JsonValue, *, path: str) -> Any:
         """Read a JSON value as the parameter's type. ``path`` names the value in messages."""
         try:
-            return self._adapter.validate_json(json.dumps(value))
+            return self.adapter.validate_json(json.dumps(value))
         except ValidationError as error:
             raise PermanentError(_describe(error, path)) from None
         except (PydanticUserError, PydanticSchemaGenerationError) as error:
             raise PermanentError(f"parameter {self.name}: its type cannot be read from JSON: {error}") from error
 
+    def json_schema(self) -> JsonSchema:
+        """Say what ``decode`` takes. Raises whatever pydantic does for types that have no JSON Schema."""
+        return self.adapter.json_schema(schema_generator=_QuietSchema)
+
     @cached_property
-    def _adapter(self) -> TypeAdapter[Any]:
+    def adapter(self) -> TypeAdapter[Any]:
+        """Reader of the parameter's type. May raise whatever pydantic does for types that it cannot read."""
         # Built at the first run and not before: the type may be one that only other workflows of the team pass.
         return TypeAdapter(_payload_type(self._hint) if self.is_run else self._hint)
 
@@ -78,6 +94,18 @@ class PayloadFit:
             case parameters:
                 return _members(parameters, run)
 
+    def json_schema(self) -> JsonSchema:
+        """Say what payloads fit. Raises whatever pydantic does for types that have no JSON Schema."""
+        match self._parameters:
+            case []:
+                return {}
+            case [parameter] if parameter.is_run or not parameter.has_default:
+                return parameter.json_schema()
+            case [parameter]:
+                return _or_null(parameter.json_schema())
+            case parameters:
+                return _members_schema([parameter for parameter in parameters if not parameter.is_run])
+
 
 def _whole_payload(parameter: Parameter, run: JobRun[Any]) -> list[Any]:
     if parameter.is_run:
@@ -99,13 +127,35 @@ def _members(parameters: Sequence[Parameter], run: JobRun[Any]) -> list[Any]:
 
 def _member(parameter: Parameter, payload: dict[str, JsonValue], run: JobRun[Any]) -> Any:
     if parameter.is_run:
-        return run
+        return _with_payload(run, parameter.decode(payload, path="payload"))
     path = f"payload.{parameter.name}"
     if parameter.name in payload:
         return parameter.decode(payload[parameter.name], path=path)
     if parameter.has_default:
         return parameter.default
     raise PermanentError(f"{path}: missing")
+
+
+def _members_schema(parameters: Sequence[Parameter]) -> JsonSchema:
+    schemas, definitions = TypeAdapter.json_schemas(
+        [(parameter.name, "validation", parameter.adapter) for parameter in parameters], schema_generator=_QuietSchema
+    )
+    required = [parameter.name for parameter in parameters if not parameter.has_default]
+    members: JsonSchema = {
+        "type": "object",
+        "properties": {parameter.name: schemas[parameter.name, "validation"] for parameter in parameters},
+        "additionalProperties": False,
+    }
+    # A payload of `null` is one without members.
+    whole: JsonSchema = members | {"required": [*required]} if required else {"anyOf": [members, _NULL]}
+    return whole | definitions
+
+
+def _or_null(schema: JsonSchema) -> JsonSchema:
+    # References lead from the root, so that is where definitions stay.
+    definitions: JsonSchema = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    alone = {name: member for name, member in schema.items() if name != "$defs"}
+    return {"anyOf": [alone, _NULL], **definitions}
 
 
 def _with_payload(run: JobRun[Any], payload: Any) -> JobRun[Any]:

@@ -1,12 +1,14 @@
 """The Temporal plugin that lets a team's worker run jobs."""
 
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ProcessPoolExecutor
 from datetime import timedelta
 from typing import Final
 
 from temporalio.plugin import SimplePlugin
-from temporalio.worker import WorkerConfig
+from temporalio.worker import Worker, WorkerConfig
 
+from horarium.announcing import announcing
 from horarium.job_activity import wrap_activity
 
 HEARTBEAT_THROTTLE: Final = timedelta(seconds=1)
@@ -18,10 +20,14 @@ class HorariumPlugin(SimplePlugin):
     """Makes every activity of a worker runnable as a job: ``Worker(client, ..., plugins=[HorariumPlugin()])``.
 
     Other workflows see no difference. Functions that are not ``async`` need a thread pool as ``activity_executor``.
+
+    The worker tells the scheduler what payloads its activities take, so that a job with another one is refused when it is
+    registered; ``announce=False`` keeps that to itself.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, announce: bool = True) -> None:
         super().__init__("horarium.HorariumPlugin")
+        self._announce = announce
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Wrap the activities, and let heartbeats through every second."""
@@ -33,3 +39,11 @@ class HorariumPlugin(SimplePlugin):
         longest = config.get("max_heartbeat_throttle_interval", HEARTBEAT_THROTTLE)
         config["max_heartbeat_throttle_interval"] = min(longest, HEARTBEAT_THROTTLE)
         return config
+
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
+        """Run the worker, and announce what it can run meanwhile."""
+        if not self._announce:
+            return await super().run_worker(worker, next)
+        functions = worker.config(active_config=True).get("activities", [])
+        async with announcing(worker.client, task_queue=worker.task_queue, functions=functions):
+            await super().run_worker(worker, next)
