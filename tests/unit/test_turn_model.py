@@ -259,7 +259,7 @@ def _second(moment: datetime) -> int:
 
 
 JobMachine.TestCase.settings = settings(
-    max_examples=5, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 test_the_promises_hold_whatever_happens = JobMachine.TestCase

@@ -1,0 +1,230 @@
+"""What follows an attempt: retries with full jitter, parking, and the ends of a run."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workflows.job import Backoff, CatchUpPolicy, JobDefinition, RetryPolicy
+from workflows.resilience import (
+    LONGEST_PARKING,
+    LONGEST_RETRY_AFTER,
+    AttemptEnd,
+    as_cancelled,
+    comes_too_late,
+    decide_after_attempt,
+    end_before_start,
+    retry_delay,
+)
+from workflows.run import FINAL_STATUSES, AttemptStatus, Failure, Outcome, Run, RunStatus
+
+NOON = datetime(2026, 6, 8, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+FAILURES = [AttemptStatus.FAILED, AttemptStatus.TIMED_OUT, AttemptStatus.LOST]
+
+
+def dispatched(**fields: Any) -> Run:
+    """A run whose attempt is out."""
+    values: dict[str, Any] = {
+        "run_id": "r",
+        "scheduled_at": NOON,
+        "target_at": NOON,
+        "created_at": NOON,
+        "status": RunStatus.RUNNING,
+        "outcome": Outcome.RAN,
+        "attempt": 1,
+        "max_attempts": 4,
+        "fence": 7,
+        "dispatched_at": NOON,
+    }
+    return Run(**(values | fields))
+
+
+def settle(run: Run, end: AttemptEnd, *, draw: float = 0.5, seconds: float = 3, **fields: Any) -> Run:
+    """Where the run stands when the attempt ended so many seconds after noon."""
+    now = NOON + timedelta(seconds=seconds)
+    return decide_after_attempt(run, end, definition=JobDefinition(**fields), now=now, draw=draw).run
+
+
+def ended(status: AttemptStatus, **fields: Any) -> AttemptEnd:
+    """The end of an attempt."""
+    return AttemptEnd(run_id="r", status=status, **fields)
+
+
+SPANS = st.timedeltas(min_value=timedelta(milliseconds=1), max_value=timedelta(days=30))
+
+
+@given(
+    base=SPANS,
+    cap=SPANS,
+    retries=st.one_of(st.integers(0, 100), st.integers(0, 10**9)),
+    draw=st.floats(0, 1, exclude_max=True),
+)
+def test_the_wait_is_drawn_between_the_floor_and_the_doubled_base(
+    base: timedelta, cap: timedelta, retries: int, draw: float
+) -> None:
+    """SB-103: ``floor + uniform(0, min(cap, base * 2**n))`` for any n; Python's own integers are the oracle, no overflow ever."""
+    delay = retry_delay(RetryPolicy(base=base, cap=cap), retries=retries, draw=draw)
+    microsecond = timedelta(microseconds=1)
+    widest = min(cap // microsecond, (base // microsecond) << min(retries, 200))
+    assert abs((delay - SECOND) // microsecond - widest * draw) <= 1
+    assert SECOND <= delay <= SECOND + cap
+
+
+def test_first_retries_of_the_default_policy_are_those_of_the_table() -> None:
+    """By hand: base 1 s, cap 900 s, at the upper end of the draw: 2, 3, 5, 9 s, and never more than 901 s."""
+    delays = [
+        retry_delay(RetryPolicy(), retries=n, draw=1.0).total_seconds() for n in (0, 1, 2, 3, 9, 10, 63, 64, 5000)
+    ]
+    assert delays == [2, 3, 5, 9, 513, 901, 901, 901, 901]
+
+
+def test_waits_of_many_runs_are_spread_out() -> None:
+    """Full jitter: what failed together comes back one by one."""
+    delays = {retry_delay(RetryPolicy(), retries=5, draw=number / 100) for number in range(100)}
+    assert len(delays) == 100
+
+
+@pytest.mark.parametrize(("base", "wait"), [(timedelta(milliseconds=1), SECOND), (5 * SECOND, 5 * SECOND)])
+def test_a_fixed_wait_is_the_base_but_never_below_the_engines_floor(base: timedelta, wait: timedelta) -> None:
+    """And the same for every retry."""
+    policy = RetryPolicy(backoff=Backoff.FIXED, base=base)
+    assert {retry_delay(policy, retries=n, draw=0.9) for n in (0, 1, 10**6)} == {wait}
+
+
+@pytest.mark.parametrize("status", FAILURES)
+def test_a_failed_attempt_is_followed_by_another_until_they_are_used_up(status: AttemptStatus) -> None:
+    """Whatever made it fail."""
+    first = settle(dispatched(), ended(status, failure=Failure(message="x")))
+    assert (first.status, first.next_attempt_at) == (RunStatus.RETRYING, NOON + timedelta(seconds=4.5))
+    last = settle(dispatched(attempt=4), ended(status, failure=Failure(message="x")))
+    assert (last.status, last.reason, last.finished_at) == (
+        RunStatus.DEAD,
+        "max_attempts is reached",
+        NOON + 3 * SECOND,
+    )
+
+
+def test_an_error_that_says_never_ends_the_run_at_once() -> None:
+    """Attempts that are left stay unused."""
+    run = settle(dispatched(), ended(AttemptStatus.FAILED, failure=Failure(retryable=False)))
+    assert (run.status, run.attempt, run.reason) == (RunStatus.DEAD, 1, "the error says never to retry")
+
+
+@pytest.mark.parametrize(
+    ("asked", "wait"),
+    [
+        (timedelta(0), timedelta(seconds=1.5)),
+        (timedelta(seconds=1), timedelta(seconds=1.5)),
+        (timedelta(hours=2), timedelta(hours=2)),
+        (timedelta(days=3_000_000), LONGEST_RETRY_AFTER),
+        (timedelta.max, LONGEST_RETRY_AFTER),
+    ],
+)
+def test_an_error_may_ask_for_a_later_retry(asked: timedelta, wait: timedelta) -> None:
+    """No sooner than it asks and no sooner than the policy; an absurd answer of job code must not stop the job."""
+    run = settle(dispatched(), ended(AttemptStatus.FAILED, failure=Failure(retry_after=asked)))
+    assert run.next_attempt_at == NOON + 3 * SECOND + wait
+
+
+def test_success_keeps_the_result_and_forgets_the_checkpoint() -> None:
+    """Nothing is left to go on from."""
+    run = settle(dispatched(checkpoint={"row": 1}), ended(AttemptStatus.SUCCESS, result=[1], worker="w"))
+    assert (run.status, run.result, run.checkpoint, run.worker) == (RunStatus.SUCCESS, [1], None, "w")
+
+
+def test_the_last_checkpoint_goes_on_to_the_next_attempt() -> None:
+    """An attempt that saved nothing does not erase what the one before saved."""
+    saved = settle(dispatched(), ended(AttemptStatus.LOST, checkpoint={"row": 7}))
+    assert saved.checkpoint == {"row": 7}
+    assert settle(saved, ended(AttemptStatus.FAILED)).checkpoint == {"row": 7}
+
+
+@pytest.mark.parametrize("parkings", [0, 1, 3, 4, 1000, 10**9])
+def test_an_unknown_activity_parks_the_run_without_using_up_an_attempt(parkings: int) -> None:
+    """For 5 s at first and up to a minute, half of it drawn; no row is made of an attempt that never was."""
+    end = ended(AttemptStatus.FAILED, unknown_activity=True, failure=Failure(message="not registered"))
+    run = dispatched(attempt=1, max_attempts=1, parkings=parkings)
+    settlement = decide_after_attempt(run, end, definition=JobDefinition(), now=NOON, draw=0.0)
+    assert settlement.attempt is None
+    parked = settlement.run
+    assert (parked.status, parked.attempt, parked.started_at) == (RunStatus.PARKED, 0, None)
+    assert parked.reason == "unknown_activity: not registered"
+    widest = min(LONGEST_PARKING, timedelta(seconds=5 * 2 ** min(parkings, 20)))
+    assert parked.next_attempt_at == NOON + widest / 2
+    at_most = decide_after_attempt(run, end, definition=JobDefinition(), now=NOON, draw=1.0).run.next_attempt_at
+    assert at_most == NOON + widest
+
+
+def test_a_run_that_was_parked_parks_briefly_again_later() -> None:
+    """A failure of its own in between shows that workers know it."""
+    run = settle(dispatched(parkings=4), ended(AttemptStatus.FAILED))
+    assert run.parkings == 0
+
+
+def test_a_run_that_no_worker_took_is_dead_and_says_so() -> None:
+    """``queue_timeout_seconds``; it has not started."""
+    end = ended(AttemptStatus.TIMED_OUT, not_started=True)
+    run = settle(dispatched(), end)
+    assert (run.status, run.outcome, run.started_at) == (RunStatus.DEAD, Outcome.RAN, None)
+    assert run.reason == "not_started: no worker took it in time"
+
+
+def test_past_its_deadline_a_run_that_no_worker_took_was_missed() -> None:
+    """``DEADLINE`` asks for the actual start. A retry may start when it will."""
+    policy: dict[str, Any] = {"missed_window": CatchUpPolicy.DEADLINE, "max_delay": 2 * SECOND}
+    end = ended(AttemptStatus.TIMED_OUT, not_started=True)
+    assert settle(dispatched(), end, **policy).outcome is Outcome.MISSED
+    assert settle(dispatched(attempt=2), end, **policy).status is RunStatus.DEAD
+    assert comes_too_late(JobDefinition(**policy), dispatched(attempt=0), now=NOON + 3 * SECOND)
+    assert not comes_too_late(JobDefinition(**policy), dispatched(attempt=1), now=NOON + 3 * SECOND)
+    assert not comes_too_late(JobDefinition(**policy), dispatched(attempt=0), now=NOON + 2 * SECOND)
+
+
+def test_a_cancelled_run_keeps_the_reason_it_was_given() -> None:
+    """Who cancelled it is in its row."""
+    run = settle(dispatched(reason="the job was deleted"), ended(AttemptStatus.CANCELLED))
+    assert (run.status, run.reason) == (RunStatus.CANCELLED, "the job was deleted")
+
+
+def test_whatever_a_cancelled_attempt_answers_but_success_is_a_cancellation() -> None:
+    """Its error, its worker and what it saved are kept."""
+    failure = Failure(type="ValueError", message="interrupted")
+    end = as_cancelled(ended(AttemptStatus.FAILED, failure=failure, worker="w", checkpoint=3, unknown_activity=True))
+    assert end == ended(AttemptStatus.CANCELLED, failure=failure, worker="w", checkpoint=3)
+
+
+def test_a_run_that_ends_before_it_starts_is_cancelled_with_its_outcome() -> None:
+    """Of which no attempt was dispatched."""
+    run = end_before_start(dispatched(attempt=0), Outcome.SKIPPED, now=NOON, reason="why")
+    assert (run.status, run.outcome, run.reason) == (RunStatus.CANCELLED, Outcome.SKIPPED, "why")
+
+
+@given(
+    status=st.sampled_from([*FAILURES, AttemptStatus.SUCCESS, AttemptStatus.CANCELLED]),
+    attempt=st.integers(1, 10),
+    max_attempts=st.integers(1, 10),
+    parkings=st.integers(0, 10),
+    unknown=st.booleans(),
+    draw=st.floats(0, 1, exclude_max=True),
+)
+def test_after_an_attempt_a_run_is_final_or_has_its_next_time(
+    status: AttemptStatus, attempt: int, max_attempts: int, parkings: int, unknown: bool, draw: float
+) -> None:
+    """Never both, never neither; and the number of attempts never exceeds the bound."""
+    run = dispatched(attempt=attempt, max_attempts=max_attempts, parkings=parkings)
+    after = settle(run, ended(status, unknown_activity=unknown), draw=draw)
+    is_final = after.status in FINAL_STATUSES
+    assert is_final == (after.next_attempt_at is None)
+    assert is_final == (after.finished_at is not None)
+    if after.status is RunStatus.RETRYING:
+        assert after.attempt < max_attempts
+
+
+def test_an_attempt_that_runs_has_not_ended() -> None:
+    """A mistake of the caller's."""
+    with pytest.raises(ValueError, match="running"):
+        settle(dispatched(), ended(AttemptStatus.RUNNING))
