@@ -88,8 +88,8 @@ def fires_between(schedule: Schedule, start: datetime, end: datetime, *, job_id:
 def next_fires(schedule: Schedule, *, job_id: str, after: datetime, count: int, excluded: bool = False) -> list[Fire]:
     """List the next ``count`` wanted fires strictly after ``after``; fewer when the schedule ends before.
 
-    Looks two hundred years ahead of the first one, and gives up when about 1,500 days with fires had only excluded ones. With
-    ``excluded`` the unwanted fires between the wanted ones are listed too, at most a thousand.
+    Looks two hundred years ahead of the first one, and gives up when about 1,500 days with fires had only excluded ones.
+    With ``excluded`` the unwanted fires between the wanted ones are listed too, at most a thousand.
     """
     calendar = _Calendar(schedule, job_id)
     found: list[Fire] = []
@@ -240,7 +240,8 @@ def _tally_days(tally: FireTally, days: Iterator[SortedFires]) -> int | None:
     for looked, day in enumerate(days):
         if looked == _MAX_SURVEYED_DAYS:
             # Days of a clock set back overlap; what was counted already must not be counted again.
-            return max(tally.last or FIRST_INSTANT, day.fires.midnight - 1)
+            before = day.fires.midnight - 1
+            return before if tally.last is None else max(tally.last, before)
         if not tally.add(day):
             return tally.last
     return None

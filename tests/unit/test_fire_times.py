@@ -1,9 +1,10 @@
 """When schedules fire: the public tables, the nights of clock changes, the edges of time."""
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from time import thread_time
+from time import thread_time, tzset
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -126,11 +127,21 @@ def test_sb_014_half_an_hour_of_daylight_saving() -> None:
     assert spring == ["2026-10-03T15:30Z", "2026-10-04T15:15Z"]
 
 
-@pytest.mark.parametrize("host_zone", ["UTC", "Europe/London", "Asia/Kathmandu"])
-def test_sb_016_the_hosts_zone_changes_nothing(host_zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=["UTC", "Europe/London", "Asia/Kathmandu"])
+def host_zone(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The process's own time zone, as a host's TZ sets it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", request.param)
+        tzset()
+        yield request.param
+    tzset()
+
+
+@pytest.mark.usefixtures("host_zone")
+def test_sb_016_the_hosts_zone_changes_nothing() -> None:
     """A UTC job at 01:30 runs once in London's long night, whatever TZ says."""
-    monkeypatch.setenv("TZ", host_zone)
     assert next_nominals(cron("30 1 * * *"), "2026-10-25T00:00Z", 2) == ["2026-10-25T01:30Z", "2026-10-26T01:30Z"]
+    assert next_nominals(cron("0 9 31 12 *"), "2026-10-25T00:00Z", 1) == ["2026-12-31T09:00Z"]
 
 
 def test_sb_017_an_interval_is_elapsed_time_and_says_so() -> None:
