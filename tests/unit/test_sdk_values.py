@@ -143,7 +143,7 @@ class TestPayloadFit:
     def test_a_run_parameter_gets_the_run_with_its_payload_as_it_came(self) -> None:
         """``JobRun`` alone leaves the payload plain."""
 
-        def job(run: JobRun) -> None: ...  # type: ignore[type-arg]
+        def job(run: JobRun) -> None: ...
 
         assert fit(job, {"kind": "weekly"}) == [run_with({"kind": "weekly"})]
 
