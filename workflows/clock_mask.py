@@ -6,7 +6,7 @@ in microseconds: that is what makes a month of seconds cost no more than a month
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import pairwise
+from itertools import count, pairwise
 
 from workflows.zone import DAY
 
@@ -14,6 +14,8 @@ HOUR = 3_600
 HOUR_BITS = (1 << HOUR) - 1
 _MINUTE = 60
 FULL_DAY = (1 << DAY) - 1
+
+_MANY_TIMES = 300
 
 
 @lru_cache(maxsize=512)
@@ -78,9 +80,9 @@ def last_second(mask: int) -> int:
 @lru_cache(maxsize=64)
 def shortest_distance(mask: int) -> int | None:
     """Fewest seconds between two times of one day; ``None`` for fewer than two times."""
-    for distance in range(1, _MINUTE + 1):
-        if mask & (mask >> distance):
-            return distance
+    if mask.bit_count() > _MANY_TIMES:
+        # So many times cannot all be five minutes apart: comparing the day with itself finds the distance sooner.
+        return next(distance for distance in count(1) if mask & (mask >> distance))
     return min((later - earlier for earlier, later in pairwise(list_seconds(mask))), default=None)
 
 

@@ -34,6 +34,8 @@ _COUNTED_DAYS = 4_000
 _COUNTED_SPAN = 36_600
 """Days with fires, and days in all, in which COUNT must be reached, so that its end is found within the time of a call."""
 
+_MASKS_KEPT = 64
+
 _UNITS = {Frequency.DAILY: DAY, Frequency.HOURLY: 3_600, Frequency.MINUTELY: 60, Frequency.SECONDLY: 1}
 _LAST_DAY = LAST_INSTANT // DAY
 _ONE_DAY = timedelta(days=1)
@@ -277,6 +279,8 @@ class _GridDays:
         self._step = unit * parts.interval
         self._anchor = recurrence.start // unit * unit
         self._inner = _times_within(parts)
+        self._masks: dict[int, int] = {}
+        """Masks made so far, by the seconds from midnight to the first point of the grid."""
         hours, minutes, seconds = (frozenset(by) or _ALL for by in (parts.by_hour, parts.by_minute, parts.by_second))
         self._filter = clock_mask(hours, minutes, seconds) & FULL_DAY
         # Starts that no filter can pass are dropped early; a start may lie before the minute or second it stands for.
@@ -305,8 +309,14 @@ class _GridDays:
 
     def times_on(self, day: int) -> int:
         wait = self._wait(day)
-        starts = (grid_mask(self._step) << wait) & self._start_filter if wait < DAY else 0
-        return _repeat(self._inner, starts) & self._filter if starts else 0
+        if wait >= DAY:
+            return 0
+        if wait not in self._masks:
+            if len(self._masks) == _MASKS_KEPT:
+                self._masks.clear()
+            starts = (grid_mask(self._step) << wait) & self._start_filter
+            self._masks[wait] = _repeat(self._inner, starts) & self._filter if starts else 0
+        return self._masks[wait]
 
     def _wait(self, day: int) -> int:
         return (self._anchor - day * DAY) % self._step
