@@ -43,6 +43,7 @@ from workflows.contracts import (
     downstream_workflow_id,
 )
 from workflows.job import DEFAULT_TASK_QUEUE
+from workflows.resilience import BREAKER_OPEN
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +135,7 @@ class Admissions:
         gate.parked += not was_parked
         spread = max(SHORTEST_SPREAD, timedelta(seconds=gate.parked / self._policy.readmission_rate))
         until = max(from_, gate.next_return_at) + self._chance.random() * spread
-        return Admission(admitted=False, parked_until=until, reason="the downstream's circuit breaker is open")
+        return Admission(admitted=False, parked_until=until, reason=BREAKER_OPEN)
 
     def _may_return(self, gate: Gate, *, now: datetime) -> bool:
         """Let one parked run back, unless another one has just come."""

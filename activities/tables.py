@@ -186,6 +186,7 @@ class RunRow(Mirror, table=True):
     finished_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     next_attempt_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     parkings: int = Field(sa_type=BigInteger)
+    excused: int = Field(sa_type=BigInteger)
     checkpoint: JsonValue = Field(default=None, sa_type=DOCUMENT, nullable=True)
     worker: str | None = Field(default=None, sa_type=Text)
     failure: dict[str, JsonValue] | None = Field(default=None, sa_type=DOCUMENT)

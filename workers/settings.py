@@ -5,7 +5,9 @@ Where Temporal is, and how to be let in, is said in Temporal's own way (``TEMPOR
 Durations are seconds (``90``) or ISO 8601 (``PT90S``). A setting that is wrong stops the process with one line that names it.
 """
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
 from enum import StrEnum
@@ -16,6 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from workflows.breaker import BreakerPolicy
 from workflows.job import DEFAULT_TASK_QUEUE, Tuning
 
 PREFIX: Final = "HORARIUM_"
@@ -77,6 +80,32 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 
+LogFormat = Literal["text", "json"]
+
+
+@dataclass(frozen=True)
+class Ports:
+    """A range of ports, both inclusive, of which the first free one is taken."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+
+def _to_ports(text: object) -> object:
+    if text is None or isinstance(text, Ports):
+        return text
+    found = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", str(text).strip())
+    first, last = (0, 0) if found is None else (int(found[1]), int(found[2] or found[1]))
+    if found is not None and first == last == 0:
+        return None
+    if not 1 <= first <= last <= 65535:
+        raise ValueError("a port, or a range such as 9464-9483 of which the first free one is taken, or 0 for none")
+    return Ports(first, last)
+
+
 Slots = Annotated[int, Field(ge=2, le=10_000)]
 
 
@@ -127,6 +156,16 @@ class Settings(BaseSettings):
 
     log_level: Annotated[LogLevel, BeforeValidator(_to_lower)] = "info"
 
+    log_format: Annotated[LogFormat, BeforeValidator(_to_lower)] = "text"
+    """``text`` for people, ``json`` for machines: one object a line."""
+
+    metrics_port: Annotated[Ports | None, NoDecode, BeforeValidator(_to_ports)] = None
+    """Where ``/metrics`` is served, for Prometheus: a port, or a range of which the first free one is taken, as several
+    processes on a machine need it. ``0`` or nothing: nowhere. The API has ``/metrics`` on its own port as well."""
+
+    metrics_host: str = "127.0.0.1"
+    """Address that ``/metrics`` is served on. Nothing secret is there, but names of tenants and task queues are."""
+
     api_host: str = "127.0.0.1"
     """Address that the API listens on."""
 
@@ -150,6 +189,26 @@ class Settings(BaseSettings):
     outbox_limit: Annotated[int, Field(ge=1, le=1_000)] = Tuning().outbox_limit
     """Records that a job keeps itself while the database is down; more go to a workflow of their own."""
 
+    breaker_failures: Annotated[int, Field(ge=1)] = BreakerPolicy().failures_to_open
+    """Consecutive failures of a downstream after which its circuit breaker opens, as one scheduler process sees them."""
+
+    breaker_open: Annotated[Seconds, _at_least(1)] = BreakerPolicy().open_for
+    """How long it stays open before a probe; each probe that fails doubles it, up to ``breaker_longest_open``."""
+
+    breaker_longest_open: Annotated[Seconds, _at_least(1)] = BreakerPolicy().longest_open
+    breaker_probes: Annotated[int, Field(ge=1, le=100)] = BreakerPolicy().probes
+    """Attempts that try an open downstream at once."""
+
+    retry_budget_ratio: Annotated[float, Field(ge=0, le=10)] = BreakerPolicy().budget_ratio
+    """Retries to first attempts of one downstream, within ``retry_budget_window``."""
+
+    retry_budget_floor: Annotated[int, Field(ge=0)] = BreakerPolicy().budget_floor
+    """Retries that are always allowed within the window."""
+
+    retry_budget_window: Annotated[Seconds, _at_least(1)] = BreakerPolicy().budget_window
+    readmission_rate: Annotated[float, Field(gt=0)] = BreakerPolicy().readmission_rate
+    """Runs a second, for each scheduler process, that come back to a downstream that has recovered."""
+
     @model_validator(mode="after")
     def _cache_holds_the_tasks(self) -> "Settings":
         if self.max_cached_workflows < self.workflow_task_slots:
@@ -157,6 +216,19 @@ class Settings(BaseSettings):
                 f"{PREFIX}MAX_CACHED_WORKFLOWS: at least {PREFIX}WORKFLOW_TASK_SLOTS, which is {self.workflow_task_slots}"
             )
         return self
+
+    def breaker_policy(self) -> BreakerPolicy:
+        """The bounds of breakers and retry budgets."""
+        return BreakerPolicy(
+            failures_to_open=self.breaker_failures,
+            open_for=self.breaker_open,
+            longest_open=self.breaker_longest_open,
+            probes=self.breaker_probes,
+            budget_ratio=self.retry_budget_ratio,
+            budget_floor=self.retry_budget_floor,
+            budget_window=self.retry_budget_window,
+            readmission_rate=self.readmission_rate,
+        )
 
     def tuning(self, *, search_attributes: bool) -> Tuning:
         """The bounds that reach a job with its plan."""

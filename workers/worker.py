@@ -24,6 +24,7 @@ from temporalio.worker import PollerBehaviorAutoscaling, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 from temporalio.workflow import SandboxImportNotificationPolicy
 
+from activities.admission import Admissions
 from activities.database import InvalidDatabaseUrl
 from activities.mirror_writer import MirrorWriter
 from activities.observation import Observer
@@ -36,6 +37,7 @@ from workers.connection import Namespace, enter_namespace
 from workers.settings import InvalidSettings, Role, Settings, variable_of
 from workflows.catalogue_workflow import CatalogueWorkflow
 from workflows.contracts import SCHEDULER_TASK_QUEUE
+from workflows.downstream_workflow import DownstreamWorkflow
 from workflows.job import DEFAULT_TASK_QUEUE
 from workflows.job_workflow import JobWorkflow
 from workflows.records_workflow import RecordsWorkflow
@@ -43,7 +45,7 @@ from workflows.run_workflow import RunWorkflow
 
 logger = logging.getLogger(__name__)
 
-WORKFLOWS: Final = (JobWorkflow, RunWorkflow, RecordsWorkflow, CatalogueWorkflow)
+WORKFLOWS: Final = (JobWorkflow, RunWorkflow, RecordsWorkflow, CatalogueWorkflow, DownstreamWorkflow)
 
 HEARTBEAT_THROTTLE: Final = timedelta(seconds=1)
 """How old a checkpoint may be when its worker dies; Temporal's default is 0.8 of the heartbeat timeout."""
@@ -169,8 +171,10 @@ def _activity_worker(
 def _bind_own_activities(settings: Settings, namespace: Namespace, writer: MirrorWriter) -> OwnActivities:
     planner = Planner(settings.tuning(search_attributes=namespace.has_search_attributes))
     observer = Observer(namespace.client)
+    admissions = Admissions(namespace.client, settings.breaker_policy())
     return OwnActivities(
-        local=[planner.plan_fires, writer.record_events], remote=[writer.record_events, observer.observe_attempt]
+        local=[planner.plan_fires, writer.record_events, admissions.admit_attempt, admissions.note_attempt],
+        remote=[writer.record_events, observer.observe_attempt],
     )
 
 

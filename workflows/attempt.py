@@ -6,7 +6,7 @@ retries are the workflow's, so that each is visible in the history and parking u
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -21,16 +21,23 @@ from temporalio.exceptions import (
     FailureError,
     TimeoutError,
     TimeoutType,
+    is_cancelled_exception,
 )
 
 from horarium import AttemptReport, JobRun, parse_attempt_report
 from horarium import RunKind as WireRunKind
+from workflows.admission import Admission, AdmissionRequest, AttemptNotice, Verdict
+from workflows.classification import is_downstreams_fault, is_retryable
+from workflows.contracts import ADMIT_ATTEMPT, LOCAL_ACTIVITY_TIMEOUT, NOTE_ATTEMPT
 from workflows.job import CatchUpPolicy, JobDefinition, OverlapPolicy
 from workflows.resilience import AttemptEnd
 from workflows.run import MESSAGE_LIMIT, RESULT_LIMIT, AttemptStatus, Failure, Run, RunKind
 from workflows.telemetry import attempt_scope
 
 ONE_ATTEMPT: Final = RetryPolicy(maximum_attempts=1)
+
+PROBE_SLACK: Final = timedelta(seconds=15)
+"""After the attempt's own timeout, a probe that has not been heard of is lost."""
 
 CATCH_UP_PRIORITY: Final = 5
 """The lowest of Temporal's default range; live runs have its middle, 3."""
@@ -57,7 +64,79 @@ def activity_id(run: Run) -> str:
 
 
 async def perform_attempt(order: AttemptOrder, *, now: datetime) -> AttemptEnd:
-    """Carry out the current attempt of a run and say how it ended. Never raises what the attempt may have done."""
+    """Make the current attempt of a run, if its downstream allows it, and say how it ended.
+
+    Never raises what the attempt may have done. A job without a downstream is asked nothing.
+    """
+    if not order.definition.downstream:
+        return await _make_attempt(order, now=now)
+    try:
+        admission = await _ask_admission(order)
+        if not admission.admitted:
+            failure = Failure(type="parked", message=admission.reason)
+            return AttemptEnd(
+                run_id=order.run.run_id,
+                status=AttemptStatus.FAILED,
+                failure=failure,
+                parked_until=admission.parked_until,
+            )
+    except asyncio.CancelledError:
+        return AttemptEnd(run_id=order.run.run_id, status=AttemptStatus.CANCELLED)
+    end = await _make_attempt(order, now=now)
+    return replace(end, verdict=await _note_end(order, end, is_probe=admission.is_probe))
+
+
+async def _ask_admission(order: AttemptOrder) -> Admission:
+    definition, run = order.definition, order.run
+    request = AdmissionRequest(
+        tenant=order.tenant,
+        downstream=definition.downstream,
+        run_id=run.run_id,
+        is_first=run.attempt == 1,
+        was_parked=run.parkings > 0,
+        lasts=definition.timeout + PROBE_SLACK,
+    )
+    try:
+        admission: Admission = await workflow.execute_local_activity(
+            ADMIT_ATTEMPT,
+            request,
+            result_type=Admission,
+            start_to_close_timeout=LOCAL_ACTIVITY_TIMEOUT,
+            retry_policy=ONE_ATTEMPT,
+        )
+    except FailureError as error:
+        if is_cancelled_exception(error):
+            raise asyncio.CancelledError from error
+        return Admission()
+    return admission
+
+
+async def _note_end(order: AttemptOrder, end: AttemptEnd, *, is_probe: bool) -> Verdict:
+    definition, run = order.definition, order.run
+    at_fault = end.failure is not None and is_downstreams_fault(end.failure) and not end.not_started
+    wants_retry = at_fault and is_retryable(end.failure or Failure(), definition.retry)
+    notice = AttemptNotice(
+        tenant=order.tenant,
+        downstream=definition.downstream,
+        run_id=run.run_id,
+        is_probe=is_probe,
+        ok=not at_fault,
+        wants_retry=wants_retry and end.status is not AttemptStatus.CANCELLED,
+    )
+    try:
+        verdict: Verdict = await workflow.execute_local_activity(
+            NOTE_ATTEMPT,
+            notice,
+            result_type=Verdict,
+            start_to_close_timeout=LOCAL_ACTIVITY_TIMEOUT,
+            retry_policy=ONE_ATTEMPT,
+        )
+    except (FailureError, asyncio.CancelledError):
+        return Verdict()
+    return verdict
+
+
+async def _make_attempt(order: AttemptOrder, *, now: datetime) -> AttemptEnd:
     definition, run = order.definition, order.run
     try:
         with attempt_scope(tenant=order.tenant, run=run):
@@ -157,15 +236,17 @@ def _end_of_failure(run: Run, cause: BaseException | None, *, task_queue: str) -
 
 
 def _end_of_application_error(run: Run, error: ApplicationError) -> AttemptEnd:
+    report = _report_in(error.details)
     failure = Failure(
         type=error.type or "ApplicationError",
+        types=report.error_types if report else (),
         message=_clip(error.message),
         retryable=not error.non_retryable,
         retry_after=error.next_retry_delay,
     )
     if _is_unknown_activity(error):
         return AttemptEnd(run_id=run.run_id, status=AttemptStatus.FAILED, failure=failure, unknown_activity=True)
-    return _end(run, AttemptStatus.FAILED, failure, _report_in(error.details))
+    return _end(run, AttemptStatus.FAILED, failure, report)
 
 
 def _is_unknown_activity(error: ApplicationError) -> bool:

@@ -82,6 +82,11 @@ class RetryPolicy(Value):
     backoff: Backoff = Backoff.EXPONENTIAL
     base: timedelta = timedelta(seconds=1)
     cap: timedelta = timedelta(seconds=900)
+    retry_on: tuple[str, ...] = ()
+    """Kinds and names of failures (``classification``) that alone are retried. Empty: all but refusals."""
+
+    no_retry_on: tuple[str, ...] = ()
+    """Kinds and names of failures that are not."""
 
 
 class ActivityTarget(Value):
@@ -128,6 +133,12 @@ class JobDefinition(Value):
     heartbeat_timeout: timedelta | None = timedelta(seconds=30)
     queue_timeout: timedelta = timedelta(days=1)
     """How long an attempt may wait for a worker."""
+
+    deadline: timedelta | None = None
+    """From a run's target: no attempt starts later. ``None``: attempts alone bound a run."""
+
+    downstream: str = ""
+    """What the job calls, such as ``bank-api``: jobs that name the same share its breaker and retry budget. Empty: none."""
 
     retry: RetryPolicy = RetryPolicy()
     isolation: Isolation = Isolation.AUTO

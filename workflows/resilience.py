@@ -1,6 +1,6 @@
 """What follows an attempt that did not succeed: another one, parking, or the end of the run.
 
-Pure decisions. The retry budget, the breaker and the classification of HTTP answers belong here.
+Pure decisions. What kind a failure is says ``classification``; what a downstream allows says a ``Verdict``.
 """
 
 from dataclasses import dataclass
@@ -9,6 +9,8 @@ from typing import assert_never
 
 from pydantic import JsonValue
 
+from workflows.admission import Verdict, VerdictKind
+from workflows.classification import is_retryable
 from workflows.job import Backoff, JobDefinition, RetryPolicy
 from workflows.policies import is_past_deadline
 from workflows.run import Attempt, AttemptStatus, Failure, Outcome, Run, RunStatus
@@ -19,9 +21,14 @@ ENGINE_FLOOR = timedelta(seconds=1)
 LONGEST_RETRY_AFTER = timedelta(days=365)
 """Whatever an error asks for: further away, times come to an end."""
 
+BREAKER_OPEN = "the downstream's circuit breaker is open"
+
 FIRST_PARKING = timedelta(seconds=5)
 LONGEST_PARKING = timedelta(minutes=1)
 """A rolling deploy of the workers ends within minutes; its runs should not wait much longer than it did."""
+
+
+NO_OBJECTION = Verdict()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +47,12 @@ class AttemptEnd:
 
     not_started: bool = False
     """No worker took it in time."""
+
+    parked_until: datetime | None = None
+    """It was not made at all: the downstream's breaker is open. ``failure`` says so."""
+
+    verdict: Verdict = NO_OBJECTION
+    """What the downstream's breaker and budget say of another attempt."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +80,9 @@ def decide_after_attempt(
             "reason": None,
         }
     )
-    if end.unknown_activity:
-        return Settlement(run=_park(run, end, now=now, draw=draw), attempt=None)
+    if end.unknown_activity or end.parked_until is not None:
+        parked = _unless_overdue(_park(run, end, now=now, draw=draw), definition, now=now)
+        return Settlement(run=parked, attempt=None)
     attempt = _attempt_row(run, end, now=now)
     match end.status:
         case AttemptStatus.SUCCESS:
@@ -77,7 +91,7 @@ def decide_after_attempt(
             ended = _end(run, RunStatus.CANCELLED, now=now, reason=asked_because)
         case AttemptStatus.FAILED | AttemptStatus.TIMED_OUT | AttemptStatus.LOST:
             if not end.not_started:
-                ended = _retry_or_end(run, end, retry=definition.retry, now=now, draw=draw)
+                ended = _retry_or_end(run, end, definition=definition, now=now, draw=draw)
             elif run.attempt == 1 and is_past_deadline(definition, run, now=now):
                 ended = end_too_late(run, now=now)
             else:
@@ -124,28 +138,51 @@ def _doubled(base: timedelta, times: int, *, cap: timedelta) -> timedelta:
 
 
 def _park(run: Run, end: AttemptEnd, *, now: datetime, draw: float) -> Run:
+    """Put a run aside of which no attempt was made; the one that was dispatched does not count."""
+    message = end.failure.message if end.failure else ""
     widest = min(LONGEST_PARKING, FIRST_PARKING * 2 ** min(run.parkings, 10))
     return run.model_copy(
         update={
             "status": RunStatus.PARKED,
-            "reason": f"unknown_activity: {end.failure.message if end.failure else ''}",
+            "reason": f"unknown_activity: {message}" if end.unknown_activity else message,
             "attempt": run.attempt - 1,
             "parkings": run.parkings + 1,
             "started_at": None if run.attempt <= 1 else run.started_at,
-            "next_attempt_at": now + widest / 2 + draw * widest / 2,
+            "next_attempt_at": end.parked_until or now + widest / 2 + draw * widest / 2,
         }
     )
 
 
-def _retry_or_end(run: Run, end: AttemptEnd, *, retry: RetryPolicy, now: datetime, draw: float) -> Run:
-    failure = end.failure or Failure()
-    if not failure.retryable:
-        return _end(run, RunStatus.DEAD, now=now, reason="the error says never to retry")
-    if run.attempt >= run.max_attempts:
-        return _end(run, RunStatus.DEAD, now=now, reason="max_attempts is reached")
-    delay = retry_delay(retry, retries=run.attempt - 1, draw=draw)
+def _retry_or_end(run: Run, end: AttemptEnd, *, definition: JobDefinition, now: datetime, draw: float) -> Run:
+    failure, retry = end.failure or Failure(), definition.retry
+    if not is_retryable(failure, retry):
+        said = "the error says never to retry" if not failure.retryable else "this kind of error is not retried"
+        return _end(run, RunStatus.DEAD, now=now, reason=said)
+    match end.verdict.kind:
+        case VerdictKind.PARK:
+            parked = {"status": RunStatus.PARKED, "reason": BREAKER_OPEN, "next_attempt_at": end.verdict.parked_until}
+            excused = {"excused": run.excused + 1, "parkings": run.parkings + 1}
+            return _unless_overdue(run.model_copy(update=parked | excused), definition, now=now)
+        case VerdictKind.EXHAUSTED:
+            return _end(run, RunStatus.DEAD, now=now, reason="retry_budget_exhausted")
+        case VerdictKind.RETRY:
+            if run.attempt - run.excused >= run.max_attempts:
+                return _end(run, RunStatus.DEAD, now=now, reason="max_attempts is reached")
+        case _:
+            assert_never(end.verdict.kind)
+    delay = retry_delay(retry, retries=max(0, run.attempt - run.excused - 1), draw=draw)
     at = now + max(delay, min(failure.retry_after or delay, LONGEST_RETRY_AFTER))
-    return run.model_copy(update={"status": RunStatus.RETRYING, "next_attempt_at": at, "parkings": 0})
+    retrying = run.model_copy(update={"status": RunStatus.RETRYING, "next_attempt_at": at, "parkings": 0})
+    return _unless_overdue(retrying, definition, now=now)
+
+
+def _unless_overdue(run: Run, definition: JobDefinition, *, now: datetime) -> Run:
+    """End a run whose next attempt would begin after the deadline."""
+    if definition.deadline is None or run.next_attempt_at is None:
+        return run
+    if run.next_attempt_at <= run.target_at + definition.deadline:
+        return run
+    return _end(run, RunStatus.DEAD, now=now, reason="deadline_seconds is over")
 
 
 def _end(run: Run, status: RunStatus, *, now: datetime, reason: str | None = None, result: JsonValue = None) -> Run:

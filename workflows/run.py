@@ -129,6 +129,12 @@ class Failure(Value):
     message: str = ""
     """At most ``MESSAGE_LIMIT`` characters."""
 
+    types: tuple[str, ...] = ()
+    """Qualified names of the error's class and its base classes, where the worker tells them."""
+
+    http_status: int | None = None
+    """Of the answer that the attempt failed with, if it was one."""
+
     retryable: bool = True
 
     retry_after: timedelta | None = None
@@ -191,6 +197,9 @@ class Run(Value):
     """Number of the last attempt dispatched; 0 before the first."""
 
     max_attempts: int = 1
+    excused: int = 0
+    """Attempts that failed while the downstream's breaker was open; they do not count."""
+
     fence: int = 0
     """Of the last attempt dispatched."""
 

@@ -111,6 +111,7 @@ def _create_runs() -> None:
         sa.Column("finished_at", INSTANT, nullable=True),
         sa.Column("next_attempt_at", INSTANT, nullable=True),
         sa.Column("parkings", sa.BigInteger(), nullable=False),
+        sa.Column("excused", sa.BigInteger(), nullable=False),
         sa.Column("checkpoint", DOCUMENT, nullable=True),
         sa.Column("worker", sa.Text(), nullable=True),
         sa.Column("failure", DOCUMENT, nullable=True),

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from pydantic import JsonValue
@@ -17,6 +18,9 @@ MESSAGE_LIMIT: Final = 2_000
 
 CHAIN_LIMIT: Final = 50_000
 """Characters of all messages of a chain of causes, and bytes of a detail; what is longer is left out."""
+
+TYPES_LIMIT: Final = 10
+"""Classes that are named of one error."""
 
 WORKER_SHUTDOWN: Final = "WorkerShutdown"
 """Type of the failure of an attempt that its worker gave up when it had to stop. Temporal's own core says it so."""
@@ -37,7 +41,8 @@ def to_application_error(error: BaseException, report: AttemptReport) -> Applica
 
     It has the traceback of the original, and so stands for it: the original is not repeated as the cause.
     """
-    return _translate(error, report.to_json()).with_traceback(error.__traceback__)
+    told = replace(report, error_types=_names_of(type(error)))
+    return _translate(error, told.to_json()).with_traceback(error.__traceback__)
 
 
 def cause_of(error: BaseException) -> BaseException | None:
@@ -67,6 +72,12 @@ def _translate(error: BaseException, details: dict[str, JsonValue]) -> Applicati
             return ApplicationError(message, details, type=kind, next_retry_delay=error.delay)
         case _:
             return ApplicationError(message, details, type=kind, non_retryable=isinstance(error, PermanentError))
+
+
+def _names_of(kind: type[BaseException]) -> tuple[str, ...]:
+    """Name an exception's class and those it derives from, so that ``retry_on`` can name a whole family."""
+    families = [each for each in kind.__mro__ if each not in (Exception, BaseException, object)]
+    return tuple(f"{each.__module__}.{each.__qualname__}" for each in families[:TYPES_LIMIT])
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

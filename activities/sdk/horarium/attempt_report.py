@@ -33,17 +33,22 @@ class AttemptReport:
     result: JsonValue = None
     """What the job's code returned; ``None`` in failures and heartbeats."""
 
+    error_types: tuple[str, ...] = ()
+    """Qualified names of a failure's class and its base classes, nearest first; empty in results and heartbeats."""
+
     checkpoint: JsonValue = None
     """What the run has saved by now: the checkpoint given to the attempt until the attempt replaces it."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """Write the report as a JSON object."""
+        failed = {"error_types": list[JsonValue](self.error_types)} if self.error_types else {}
         return {
             REPORT_MARK: REPORT_FORMAT,
             "started_at": self.started_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
             "worker": self.worker,
             "result": self.result,
             "checkpoint": self.checkpoint,
+            **failed,
         }
 
 
@@ -60,8 +65,16 @@ def parse_attempt_report(value: JsonValue) -> AttemptReport | None:
     if started is None:
         return None
     return AttemptReport(
-        started_at=started, worker=worker, result=value.get("result"), checkpoint=value.get("checkpoint")
+        started_at=started,
+        worker=worker,
+        result=value.get("result"),
+        checkpoint=value.get("checkpoint"),
+        error_types=_parse_names(value.get("error_types")),
     )
+
+
+def _parse_names(value: JsonValue) -> tuple[str, ...]:
+    return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list) else ()
 
 
 def _parse_instant(text: str) -> datetime | None:
