@@ -113,6 +113,10 @@ class JobAnswer(JobSummary):
     max_retries: int
     max_attempts: int
     retry_backoff: BackoffAnswer
+    retry_on: list[str]
+    no_retry_on: list[str]
+    deadline_seconds: Number | None
+    downstream: str
     isolation: Isolation
     warnings: list[str] = Field(default=[], description="Of the request just made.")
 
@@ -263,6 +267,10 @@ def describe_job(record: JobRecord, standing: Standing, *, warnings: Sequence[st
         max_retries=definition.retry.max_attempts - 1,
         max_attempts=definition.retry.max_attempts,
         retry_backoff=_describe_backoff(definition),
+        retry_on=list(definition.retry.retry_on),
+        no_retry_on=list(definition.retry.no_retry_on),
+        deadline_seconds=_seconds(definition.deadline),
+        downstream=definition.downstream,
         isolation=definition.isolation,
         warnings=list(warnings),
     )

@@ -58,6 +58,9 @@ _OVERLAP_ALIASES: Final = {
 Choice = TypeVar("Choice", bound=StrEnum)
 
 
+_DOWNSTREAM: Final = r"^$|^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
+
+
 def _in_any_case(choices: type[Choice], aliases: dict[str, Choice] | None = None) -> BeforeValidator:
     names = {member.value.lower(): member for member in choices} | (aliases or {})
 
@@ -172,6 +175,18 @@ class JobBody(Body, ScheduleInput):
     retry_backoff: Annotated[
         BackoffBody, BeforeValidator(_read_backoff, json_schema_input_type=Backoff | BackoffBody)
     ] = BackoffBody()
+    retry_on: tuple[Name, ...] = Field(
+        default=(), max_length=50, description="Only these are retried: timeout, 5xx, connect_failure, names of errors."
+    )
+    no_retry_on: tuple[Name, ...] = Field(default=(), max_length=50, description="These are not retried.")
+    deadline_seconds: Seconds | None = Field(
+        default=None, description="From a run's target: no attempt starts later. Default: attempts alone bound a run."
+    )
+    downstream: str = Field(
+        default="",
+        pattern=_DOWNSTREAM,
+        description="What the job calls. Jobs that name the same share its circuit breaker and retry budget.",
+    )
     isolation: Annotated[Isolation, _in_any_case(Isolation)] = Field(
         default=Isolation.AUTO, description="workflow: each run gets a Temporal workflow of its own."
     )
@@ -235,6 +250,8 @@ def _define(body: JobBody, schedule: Schedule) -> JobDefinition:
         heartbeat_timeout=_span(_heartbeat_of(body)),
         queue_timeout=timedelta(seconds=body.queue_timeout_seconds),
         retry=_retry_of(body),
+        deadline=_span(body.deadline_seconds),
+        downstream=body.downstream,
         isolation=body.isolation,
     )
 
@@ -247,6 +264,8 @@ def _retry_of(body: JobBody) -> RetryPolicy:
         backoff=backoff.kind,
         base=timedelta(seconds=backoff.base_seconds),
         cap=timedelta(seconds=backoff.cap_seconds),
+        retry_on=body.retry_on,
+        no_retry_on=body.no_retry_on,
     )
 
 
