@@ -1,0 +1,14 @@
+"""The no-op as a job of Horarium: a module that its workers load."""
+
+from typing import Any
+
+from temporalio import activity
+
+from horarium import JobRun
+from tests.bench.fire_log import note_fire
+
+
+@activity.defn
+async def bench_noop(run: JobRun[Any]) -> None:
+    """Do nothing but say that it began."""
+    note_fire(run.job_id, run.target_at.timestamp())

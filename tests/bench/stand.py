@@ -1,0 +1,242 @@
+"""One contender on a server of its own: fresh data, the same binary and settings for all, and counters to read.
+
+The server and the worker are child processes, so that their processor time and memory can be told apart.
+"""
+
+import asyncio
+import os
+import re
+import shutil
+import sqlite3
+import sys
+import tempfile
+import urllib.request
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import psutil
+from temporalio.client import (
+    Client,
+    Schedule,
+    ScheduleActionStartWorkflow,
+    ScheduleIntervalSpec,
+    ScheduleSpec,
+    WorkflowExecutionStatus,
+)
+from temporalio.contrib.pydantic import pydantic_data_converter
+
+import workflows.schedule as kernel
+from tests.bench.column import DYNAMIC_CONFIG, OURS, Column
+from tests.bench.fire_log import FIRE_LOG_VARIABLE, BenchJob, FireLog
+from tests.bench.native_workflow import NATIVE_TASK_QUEUE, NoopWorkflow
+from tests.chaos.stack import register
+from tests.eventually import eventually
+from tests.worker_process import READY_WITHIN, environment
+from workers.child_process import ChildCommand, ChildProcess
+from workers.devserver import DevServer, DevServerOptions, free_port
+from workflows.job import JobDefinition
+from workflows.target import ActivityTarget
+
+ROOT: Final = Path(__file__).parents[2]
+
+MIRROR: Final = "mirror.sqlite"
+
+ALWAYS: Final = timedelta(seconds=1)
+NEVER: Final = timedelta(days=365)
+
+REGISTER_AT_ONCE: Final = 16
+
+_SCHEDULERS: Final = "TemporalNamespaceDivision = 'TemporalScheduler'"
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What a server and a worker have used up since their start."""
+
+    persistence_requests: float
+    state_writes: float
+    server_cpu: float
+    """Seconds."""
+
+    worker_cpu: float
+
+    def since(self, earlier: "Counters") -> "Counters":
+        """Subtract."""
+        return Counters(
+            **{each.name: getattr(self, each.name) - getattr(earlier, each.name) for each in fields(Counters)}
+        )
+
+
+class Stand:
+    """See the module. Made by ``standing``."""
+
+    def __init__(self, column: Column, folder: Path, settings: Mapping[str, str]) -> None:
+        self.column = column
+        self.folder = folder
+        self.log = FireLog(folder / "fires.log")
+        self.server = DevServer(_server_options(column, folder))
+        self._settings = settings
+
+    async def start(self) -> None:
+        """Wait for the server, connect, and start the worker."""
+        await asyncio.to_thread(self.server.wait_until_ready, limit=timedelta(seconds=60))
+        self.client = await Client.connect(self.server.options.address, data_converter=pydantic_data_converter)
+        self.worker = ChildProcess(self._worker_command())
+        await self._until_working()
+
+    def stop(self) -> None:
+        """End everything, at once."""
+        if hasattr(self, "worker"):
+            self.worker.kill()
+        self.server.process.kill()
+        self.server.stop()
+
+    async def register_all(self, jobs: Sequence[BenchJob], *, rate: float) -> None:
+        """Register jobs, at most ``rate`` a second and some at a time."""
+        begin = asyncio.get_running_loop().time()
+        free = asyncio.Semaphore(REGISTER_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            for number, job in enumerate(jobs):
+                await asyncio.sleep(begin + number / rate - asyncio.get_running_loop().time())
+                await free.acquire()
+                group.create_task(self._register(job)).add_done_callback(lambda _: free.release())
+
+    async def _register(self, job: BenchJob) -> None:
+        if self.column in OURS:
+            await register(self.client, job.job_id, _definition(job))
+        else:
+            await self.client.create_schedule(job.job_id, _native_schedule(job))
+
+    def counters(self) -> Counters:
+        """Read the counters."""
+        text = self._metrics()
+        return Counters(
+            persistence_requests=_sum_metric(text, "persistence_requests"),
+            state_writes=_sum_metric(text, "state_transition_count_count"),
+            server_cpu=_cpu_seconds(self.server.process.pid),
+            worker_cpu=_cpu_seconds(self.worker.pid),
+        )
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes that the server and the worker hold."""
+        return tuple(psutil.Process(pid).memory_info().rss for pid in (self.server.process.pid, self.worker.pid))
+
+    def database_bytes(self) -> tuple[int, int]:
+        """Bytes in Temporal's database and in the mirror, logs of the last writes included."""
+        return _file_bytes(self.server.options.database), _file_bytes(self.folder / MIRROR)
+
+    async def count_events(self) -> int:
+        """Count the events of all histories there are, of schedules' own workflows too."""
+        found = [each for query in ("", _SCHEDULERS) async for each in self.client.list_workflows(query)]
+        running = [each for each in found if each.status is WorkflowExecutionStatus.RUNNING]
+        lengths = [each.history_length for each in found if each.status is not WorkflowExecutionStatus.RUNNING]
+        for each in running:
+            described = await self.client.get_workflow_handle(each.id, run_id=each.run_id).describe()
+            lengths.append(described.history_length)
+        return sum(lengths)
+
+    async def count_ended(self) -> int:
+        """Count the fires that are over: recorded in the mirror, or their workflow closed."""
+        if self.column not in OURS:
+            return (
+                await self.client.count_workflows("WorkflowType = 'BenchNoop' AND ExecutionStatus != 'Running'")
+            ).count
+        with closing(sqlite3.connect(f"file:{self.folder / MIRROR}?mode=ro", uri=True)) as mirror:
+            return int(mirror.execute("SELECT count(*) FROM runs WHERE status = 'success'").fetchone()[0])
+
+    def _metrics(self) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.server.options.metrics_port}/metrics") as answer:
+            text: str = answer.read().decode()
+            return text
+
+    def _worker_command(self) -> ChildCommand:
+        ours = self.column in OURS
+        module = ["workers"] if ours else ["tests.bench.native_worker", self.server.options.address]
+        given = {
+            "database_url": f"sqlite:///{self.folder / MIRROR}",
+            "ready_file": str(self._ready_file),
+            "temporal_address": self.server.options.address,
+            "activities": "tests.bench.job_code",
+            "log_level": "warning",
+            "long_sleep_threshold": str((ALWAYS if self.column is Column.LONG_SLEEP else NEVER).total_seconds()),
+        } | self._settings
+        bench = {FIRE_LOG_VARIABLE: str(self.log.path), "PYTHONPATH": str(ROOT)}
+        return ChildCommand(
+            name="worker",
+            arguments=[sys.executable, "-P", "-m", *module],
+            log_path=self.folder / "worker.log",
+            environment=(environment(given) if ours else dict(os.environ)) | bench,
+        )
+
+    @property
+    def _ready_file(self) -> Path:
+        return self.folder / "ready"
+
+    async def _until_working(self) -> None:
+        def is_ready() -> bool:
+            if self.worker.exit_code() is not None:
+                raise RuntimeError(f"the worker ended:\n{self.worker.log_tail()}")
+            return self._ready_file.exists()
+
+        if self.column in OURS:
+            await eventually(is_ready, limit=READY_WITHIN)
+        else:
+            warm = f"warm-{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+            await self.client.execute_workflow(NoopWorkflow.run, id=warm, task_queue=NATIVE_TASK_QUEUE)
+
+
+@asynccontextmanager
+async def standing(column: Column, **settings: str) -> AsyncIterator[Stand]:
+    """Set up a contender for the length of the block; ``settings`` are for Horarium's worker."""
+    folder = Path(tempfile.mkdtemp(prefix="horarium-bench-"))
+    stand = Stand(column, folder, settings)
+    try:
+        await stand.start()
+        yield stand
+    finally:
+        stand.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _server_options(column: Column, folder: Path) -> DevServerOptions:
+    return DevServerOptions(
+        data_dir=folder / "temporal",
+        port=free_port(),
+        ui_port=None,
+        metrics_port=free_port(),
+        log_level="error",
+        dynamic_config=DYNAMIC_CONFIG[column],
+    )
+
+
+def _definition(job: BenchJob) -> JobDefinition:
+    anchor = datetime.fromtimestamp(job.offset, UTC)
+    rule = kernel.IntervalRule(every=timedelta(seconds=job.every), anchor=anchor)
+    return JobDefinition(
+        name=job.job_id,
+        schedule=kernel.Schedule(rule=rule, jitter_window_seconds=0),
+        target=ActivityTarget(activity="bench_noop"),
+    )
+
+
+def _native_schedule(job: BenchJob) -> Schedule:
+    spec = ScheduleIntervalSpec(every=timedelta(seconds=job.every), offset=timedelta(seconds=job.offset % job.every))
+    action = ScheduleActionStartWorkflow(NoopWorkflow.run, id=job.job_id, task_queue=NATIVE_TASK_QUEUE)
+    return Schedule(action=action, spec=ScheduleSpec(intervals=[spec]))
+
+
+def _sum_metric(text: str, name: str) -> float:
+    return sum(float(value) for value in re.findall(rf"^{name}(?:\{{.*\}})? (\S+)$", text, re.MULTILINE))
+
+
+def _cpu_seconds(pid: int) -> float:
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system
+
+
+def _file_bytes(path: Path) -> int:
+    return sum(part.stat().st_size for part in path.parent.glob(f"{path.name}*"))
