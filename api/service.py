@@ -83,7 +83,6 @@ class JobService:
         """
         default_id = new_job_id(tenant=tenant, key=key)
         request = await to_thread.run_sync(partial(read_job, body, default_id=default_id))
-        await self._require_temporal()
         async with self._control.turn(tenant=tenant, job_id=request.job_id):
             before = await self._queries.get_job(tenant, request.job_id)
             is_new = before is None or before.lifecycle is Lifecycle.DELETED
@@ -200,6 +199,7 @@ class JobService:
         state = await to_thread.run_sync(
             partial(first_state, request, tenant=tenant, key=command_key, before=before, now=now)
         )
+        await self._require_temporal()
         command = RegisterCommand(key=command_key, state=state)
         if not is_there:
             return await self._control.register(command) or job_record(state)
