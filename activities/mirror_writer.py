@@ -85,6 +85,11 @@ class MirrorWriter:
         """Set at a failure of the database, cleared by the next commit."""
 
     @property
+    def waiting_since(self) -> float | None:
+        """When the first of those came who wait for their turn, by the monotonic clock; ``None`` when nobody waits."""
+        return self._queue[0].arrived if self._queue else None
+
+    @property
     def transactions(self) -> int:
         """Transactions committed since the start."""
         return self._upsert.transactions
@@ -141,6 +146,18 @@ class MirrorWriter:
         except Exception as error:
             logger.warning("the mirror is not ready", extra={"error": cause_of(error)})
 
+    async def check(self) -> None:
+        """After a failure, look whether the database is back, in case that nobody else does. Never fails."""
+        if self._retry_at is None or time.monotonic() < self._retry_at:
+            return
+        self._retry_at = time.monotonic() + self._options.pause.total_seconds()
+        try:
+            await self._upsert.prepare(())
+        except Exception as error:
+            logger.warning("the mirror cannot be written", extra={"error": cause_of(error)})
+        else:
+            self._recover()
+
     async def close(self) -> None:
         """Finish what is being written and let go of the database."""
         if self._flushing is not None:
@@ -195,6 +212,9 @@ class MirrorWriter:
 
     def _succeed(self) -> None:
         self.last_commit_at = datetime.now(UTC)
+        self._recover()
+
+    def _recover(self) -> None:
         if self.failing_since is not None:
             logger.info("the mirror is written again", extra={"failing_since": self.failing_since.isoformat()})
         self.failing_since = self._retry_at = None

@@ -7,8 +7,8 @@ from typing import NoReturn
 
 from api.server import serve
 from workers.__main__ import leave
+from workers.log import configure_logging
 from workers.settings import EXIT_CODE, InvalidSettings, Settings, list_likely_typos, read_settings
-from workers.telemetry import configure_logging
 
 logger = logging.getLogger("api")
 
@@ -24,9 +24,9 @@ def main() -> NoReturn:
 
 def run(settings: Settings) -> NoReturn:
     """Serve the API with these settings, and leave with its exit code: 0 after SIGTERM or SIGINT."""
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, form=settings.log_format)
     for typo in list_likely_typos(os.environ):
-        logger.warning(typo)
+        logger.warning("a variable of the environment is no setting", extra={"problem": typo})
     try:
         asyncio.run(serve(settings))
     except InvalidSettings as error:

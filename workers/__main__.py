@@ -12,8 +12,8 @@ from typing import Final, NoReturn
 from temporalio.service import RPCError
 
 from workers.connection import ServerTooOld
+from workers.log import configure_logging
 from workers.settings import EXIT_CODE, InvalidSettings, Settings, list_likely_typos, read_settings
-from workers.telemetry import configure_logging
 from workers.worker import serve
 
 logger = logging.getLogger("workers")
@@ -34,9 +34,9 @@ def main() -> NoReturn:
 
 def run(settings: Settings) -> NoReturn:
     """Run a worker with these settings, and leave with its exit code: 0 after SIGTERM or SIGINT."""
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, form=settings.log_format)
     for typo in list_likely_typos(os.environ):
-        logger.warning(typo)
+        logger.warning("a variable of the environment is no setting", extra={"problem": typo})
     try:
         asyncio.run(_serve_until_signalled(settings))
     except InvalidSettings as error:

@@ -21,6 +21,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.service import RPCError, RPCStatusCode
 
+from workers.otel import client_plugins
 from workers.settings import InvalidSettings, Settings, variable_of
 from workflows.contracts import SEARCH_ATTRIBUTES
 
@@ -164,7 +165,13 @@ async def _when_there(ask: Callable[[], Awaitable[Answer]], *, what: str) -> Ans
 
 async def _open(options: ClientConnectConfig, *, identity: str, lazy: bool) -> Client:
     try:
-        return await Client.connect(**options, data_converter=pydantic_data_converter, identity=identity, lazy=lazy)
+        return await Client.connect(
+            **options,
+            data_converter=pydantic_data_converter,
+            identity=identity,
+            lazy=lazy,
+            plugins=client_plugins(),
+        )
     except ValueError as error:
         name = variable_of("temporal_address")
         raise InvalidSettings(f"{name} or TEMPORAL_ADDRESS: {error}; expected HOST:PORT") from error

@@ -20,7 +20,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
-from temporalio.worker import PollerBehaviorAutoscaling, Worker
+from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 from temporalio.workflow import SandboxImportNotificationPolicy
 
@@ -35,13 +35,14 @@ from horarium.announcing import announcing
 from workers.activity_module import load_job_activities
 from workers.connection import Namespace, enter_namespace
 from workers.settings import InvalidSettings, Role, Settings, variable_of
+from workers.telemetry import open_telemetry
 from workflows.catalogue_workflow import CatalogueWorkflow
 from workflows.contracts import SCHEDULER_TASK_QUEUE
 from workflows.downstream_workflow import DownstreamWorkflow
-from workflows.job import DEFAULT_TASK_QUEUE
 from workflows.job_workflow import JobWorkflow
 from workflows.records_workflow import RecordsWorkflow
 from workflows.run_workflow import RunWorkflow
+from workflows.target import DEFAULT_TASK_QUEUE
 
 logger = logging.getLogger(__name__)
 
@@ -80,17 +81,27 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
     beyond repair.
     """
     jobs = load_job_activities(settings.activities, examples=settings.examples) if _runs_jobs(settings) else []
-    async with _mirror(settings) as writer:
-        namespace = await _unless_stopped(enter_namespace(settings, name=f"horarium-{settings.role}"), stop)
+    name = f"horarium-{settings.role}"
+    async with open_telemetry(settings, service=name) as telemetry, _mirror(settings) as writer:
+        namespace = await _unless_stopped(enter_namespace(settings, name=name), stop)
         if namespace is not None:
+            client, interceptors = namespace.client, telemetry.interceptors()
             own = None if writer is None else _bind_own_activities(settings, namespace, writer)
-            workers = build_workers(settings, namespace.client, jobs=jobs, own=own)
-            async with _announced(settings, namespace.client, jobs):
+            workers = build_workers(settings, client, jobs=jobs, own=own, interceptors=interceptors)
+            async with (
+                telemetry.watching(database_url=settings.database_url, writer=writer, client=client),
+                _announced(settings, client, jobs),
+            ):
                 await _run_until(workers, stop, ready_file=settings.ready_file)
 
 
 def build_workers(
-    settings: Settings, client: Client, *, jobs: Sequence[ActivityFunction], own: OwnActivities | None
+    settings: Settings,
+    client: Client,
+    *,
+    jobs: Sequence[ActivityFunction],
+    own: OwnActivities | None,
+    interceptors: Sequence[Interceptor] = (),
 ) -> list[Worker]:
     """Make the workers of a process; ``own`` is ``None`` for one that runs job code alone."""
     jobs = [wrap_activity(function, worker=client.identity) for function in jobs]
@@ -98,7 +109,7 @@ def build_workers(
     workers = []
     if own is not None:
         beside = jobs if DEFAULT_TASK_QUEUE in queues else []
-        workers.append(_workflow_worker(settings, client, local=own.local, jobs=beside))
+        workers.append(_workflow_worker(settings, client, local=own.local, jobs=beside, interceptors=interceptors))
         workers.append(_activity_worker(settings, client, SCHEDULER_TASK_QUEUE, own.remote))
         queues.discard(DEFAULT_TASK_QUEUE)
     return workers + [_activity_worker(settings, client, queue, jobs) for queue in sorted(queues)]
@@ -127,7 +138,12 @@ def _runs_jobs(settings: Settings) -> bool:
 
 
 def _workflow_worker(
-    settings: Settings, client: Client, *, local: Sequence[ActivityFunction], jobs: Sequence[ActivityFunction]
+    settings: Settings,
+    client: Client,
+    *,
+    local: Sequence[ActivityFunction],
+    jobs: Sequence[ActivityFunction],
+    interceptors: Sequence[Interceptor],
 ) -> Worker:
     """Make the worker of the default queue. Without jobs it leaves the queue's activities to others."""
     return Worker(
@@ -137,6 +153,7 @@ def _workflow_worker(
         activities=[*local, *jobs],
         no_remote_activities=not jobs,
         workflow_runner=strict_runner(),
+        interceptors=interceptors,
         # Plans wait for no job: there is a thread for each slot of both.
         activity_executor=ThreadPoolExecutor(settings.job_slots + settings.local_activity_slots, "activity"),
         max_cached_workflows=settings.max_cached_workflows,

@@ -3,7 +3,7 @@
 import logging
 import sys
 
-from workers.telemetry import FieldFormatter
+from workers.log import FieldFormatter
 
 
 def test_facts_follow_the_constant_text() -> None:

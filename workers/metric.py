@@ -1,0 +1,160 @@
+"""The metrics that this process counts itself: what they are called, what they are labelled with, and how they are counted.
+
+Labels are bounded, so that a metric stays one that a time-series database can hold: a job's id is never one; a tenant's is for
+the first hundred, and ``_other`` for the rest. Counting is an addition in a dictionary; the rest is done when somebody looks.
+"""
+
+import time
+from collections import Counter as Counts
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+from opentelemetry.trace import SpanContext
+
+from activities.mirror_writer import MirrorWriter
+from workflows.job_news import JobNews, RunNews
+from workflows.run import Outcome, RunKind
+
+METER: Final = "horarium"
+
+TENANTS: Final = 100
+"""Tenants that are told apart in a process's metrics."""
+
+OTHER: Final = "_other"
+"""The label of all further tenants. No tenant can have this name."""
+
+LATENESS_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+"""Seconds. The promise is a second; a restart takes some; an hour is an outage."""
+
+_WITH_A_FIRE: Final = frozenset({RunKind.SCHEDULED, RunKind.CATCH_UP})
+
+
+class Tally:
+    """A counter, by labels."""
+
+    def __init__(self, meter: Meter, name: str, *, labels: tuple[str, ...], unit: str, description: str) -> None:
+        self._labels = labels
+        self._counts: Counts[tuple[str, ...]] = Counts()
+        meter.create_observable_counter(name, [self._observe], unit=unit, description=description)
+
+    def add(self, *values: str, count: int = 1) -> None:
+        """Count, under the values of the labels in their order."""
+        self._counts[values] += count
+
+    def _observe(self, _: CallbackOptions) -> list[Observation]:
+        counted = self._counts.copy()
+        return [Observation(count, dict(zip(self._labels, values, strict=True))) for values, count in counted.items()]
+
+
+class TenantLabel:
+    """Makes tenants labels."""
+
+    def __init__(self, *, most: int = TENANTS) -> None:
+        self._most = most
+        self._known: set[str] = set()
+
+    def of(self, tenant: str) -> str:
+        """Name a tenant, or say that it is one of the others."""
+        if tenant not in self._known:
+            if len(self._known) >= self._most:
+                return OTHER
+            self._known.add(tenant)
+        return tenant
+
+
+class JobMetrics:
+    """Counts what happens to fires, runs and attempts."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._tenant = TenantLabel()
+        self._fires = Tally(
+            meter,
+            "horarium_fires",
+            labels=("tenant", "outcome"),
+            unit="{fire}",
+            description="Nominal fire times whose outcome is certain, each counted once.",
+        )
+        self._runs = Tally(
+            meter,
+            "horarium_runs",
+            labels=("tenant", "kind", "status"),
+            unit="{run}",
+            description="Runs that have ended.",
+        )
+        self._attempts = Tally(
+            meter,
+            "horarium_attempts",
+            labels=("tenant", "status"),
+            unit="{attempt}",
+            description="Attempts that have ended.",
+        )
+        self._lateness = meter.create_histogram(
+            "horarium_start_lateness",
+            unit="s",
+            description="From the target time of a run until its first attempt began.",
+            explicit_bucket_boundaries_advisory=LATENESS_BUCKETS,
+        )
+
+    def hear(self, news: JobNews, _: SpanContext) -> None:
+        """Count news."""
+        tenant = self._tenant.of(news.tenant)
+        for entry in news.ledger:
+            self._fires.add(tenant, entry.outcome.value, count=entry.count)
+        for told in news.runs:
+            self._count_run(tenant, told)
+
+    def _count_run(self, tenant: str, told: RunNews) -> None:
+        run = told.run
+        if told.settled and run.kind in _WITH_A_FIRE:
+            outcome = Outcome.RAN if told.begun else run.outcome
+            self._fires.add(tenant, outcome.value)
+        if told.begun and run.started_at is not None:
+            # Clocks of workers may be behind that of the server.
+            late = max(0.0, (run.started_at - run.target_at).total_seconds())
+            self._lateness.record(late, {"kind": run.kind.value})
+        if told.attempt is not None:
+            self._attempts.add(tenant, told.attempt.status.value)
+        if told.ended:
+            self._runs.add(tenant, run.kind.value, run.status.value)
+
+
+def watch_mirror(meter: Meter, writer: MirrorWriter) -> None:
+    """Show what a process's writer of the mirror does."""
+    for name, unit, description, read in (
+        ("rows_written", "{row}", "Rows committed to the mirror.", lambda: writer.rows_written),
+        ("transactions", "{transaction}", "Transactions committed to the mirror.", lambda: writer.transactions),
+        (
+            "records_refused",
+            "{record}",
+            "Records that the database can never hold, each time they were tried.",
+            lambda: writer.records_refused,
+        ),
+        (
+            "nominal_conflicts",
+            "{run}",
+            "Runs refused because another has their nominal time. Anything but 0 breaks a promise.",
+            lambda: writer.nominal_conflicts,
+        ),
+    ):
+        meter.create_observable_counter(
+            f"horarium_mirror_{name}", [_observing(read)], unit=unit, description=description
+        )
+    meter.create_observable_gauge(
+        "horarium_mirror_lag",
+        [_observing(lambda: mirror_lag(writer))],
+        unit="s",
+        description="Age of the oldest record that this process was given and has not written.",
+    )
+
+
+def mirror_lag(writer: MirrorWriter) -> float:
+    """Say how old the oldest unwritten record of a process is, in seconds: while the database fails, since it does."""
+    failing = 0.0 if writer.failing_since is None else (datetime.now(UTC) - writer.failing_since).total_seconds()
+    waiting = 0.0 if writer.waiting_since is None else time.monotonic() - writer.waiting_since
+    return max(0.0, failing, waiting)
+
+
+def _observing(read: Callable[[], float]) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    return lambda _: [Observation(read())]
