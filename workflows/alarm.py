@@ -1,36 +1,31 @@
 """A durable timer that can be moved."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 
 from temporalio import workflow
 
 
 class Alarm:
-    """Rings at a time. Setting it to the same time again leaves the timer in the history alone."""
+    """Rings at given times. Setting it again leaves the timers of times that stay in the history alone."""
 
     def __init__(self, ring: Callable[[], None], *, name: str) -> None:
         self._ring = ring
         self._name = name
         """What it is for, as the Web UI shows its timers."""
 
-        self._at: datetime | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._waits: dict[datetime, asyncio.Task[None]] = {}
 
-    def set(self, at: datetime | None) -> None:
-        """Ring at ``at``, or never; a time that has come rings at once."""
-        if at == self._at:
-            return
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
-        self._at = at
-        if at is not None:
-            self._task = asyncio.create_task(self._wait_until(at))
+    def set(self, times: Collection[datetime]) -> None:
+        """Ring at each of these, and at no other; a time that has come rings at once."""
+        for at in [each for each in self._waits if each not in times]:
+            self._waits.pop(at).cancel()
+        for at in times:
+            if at not in self._waits:
+                self._waits[at] = asyncio.create_task(self._wait_until(at))
 
     async def _wait_until(self, at: datetime) -> None:
         await workflow.sleep(max(0.0, (at - workflow.now()).total_seconds()), summary=self._name)
-        self._at = None
-        self._task = None
+        del self._waits[at]
         self._ring()

@@ -66,6 +66,7 @@ with workflow.unsafe.imports_passed_through():
         is_drained,
         needs_plan,
         next_wake,
+        next_wakes,
         plan_request,
         register_again,
         settle_attempt,
@@ -556,20 +557,18 @@ class JobWorkflow:
 
     def _set_alarms(self) -> None:
         now = workflow.now()
-        wake = next_wake(self._state, now=now)
+        wakes = next_wakes(self._state, now=now)
         if needs_plan(self._state, now=now):
-            plan_at = self._plan_again_at or now
-            wake = plan_at if wake is None else min(wake, plan_at)
-        if wake is not None and wake <= now:
+            wakes = (*wakes, self._plan_again_at or now)
+        if any(wake <= now for wake in wakes):
             self._notice()
-            wake = None
-        self._fire_alarm.set(wake)
+        self._fire_alarm.set([wake for wake in wakes if wake > now])
         house = [*self._looks.values()]
         if self._send_again_at is not None and not self._sending:
             house.append(self._send_again_at)
         if self._plan_again_at is not None:
             house.append(self._plan_again_at)
-        self._house_alarm.set(min((at for at in house if at > now), default=None))
+        self._house_alarm.set(sorted(at for at in house if at > now)[:1])
 
     def _is_over(self) -> bool:
         state = self._state

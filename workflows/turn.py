@@ -36,6 +36,7 @@ from workflows.policies import (
     start_deadline,
 )
 from workflows.resilience import (
+    ENGINE_FLOOR,
     AttemptEnd,
     as_cancelled,
     comes_too_late,
@@ -173,6 +174,19 @@ def next_wake(state: JobState, *, now: datetime) -> datetime | None:
         deadline = start_deadline(state.definition, run)
         times += [] if deadline is None else [deadline + timedelta(milliseconds=1)]
     return min(times, default=None)
+
+
+def next_wakes(state: JobState, *, now: datetime) -> tuple[datetime, ...]:
+    """Name the times to set timers for now: the next wake, and the fire after it where the next is nearer than a timer can be.
+
+    The engine's timers take a second at least. Armed one at a time, those of a job of every second would each be late by
+    as much as the first one was.
+    """
+    wake = next_wake(state, now=now)
+    if wake is None or wake - now >= ENGINE_FLOOR or state.plan is None:
+        return () if wake is None else (wake,)
+    after = next((fire.target for fire in state.plan.upcoming if fire.target >= now + ENGINE_FLOOR), None)
+    return (wake,) if after is None or _lasting_blocker(state) else (wake, after)
 
 
 def _times_of_plan(state: JobState, plan: FirePlan, *, now: datetime) -> list[datetime]:
