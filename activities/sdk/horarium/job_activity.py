@@ -25,7 +25,9 @@ from horarium.heartbeat import heartbeating, heartbeating_from_thread
 from horarium.job_run import JobRun
 from horarium.payload_fit import PayloadFit
 
-JOB_WORKFLOW_TYPES: Final = frozenset({"HorariumJob", "HorariumRun"})
+JOB_WORKFLOW: Final = "HorariumJob"
+
+JOB_WORKFLOW_TYPES: Final = frozenset({JOB_WORKFLOW, "HorariumRun"})
 """The workflows whose one argument is a ``JobRun``."""
 
 ActivityFunction = Callable[..., Any]
