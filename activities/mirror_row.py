@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from workflows.job import AttemptRecord, JobDefinition, JobRecord, LedgerEntry, LedgerRecord, RunRecord
 from workflows.run import Attempt, Run
+from workflows.target import target_name
 
 SqlValue: TypeAlias = str | int | float | bytes | bool | datetime | JsonValue | None
 Row: TypeAlias = dict[str, SqlValue]
@@ -46,7 +47,7 @@ def job_row(record: JobRecord) -> Row:
             "name": definition.name,
             "owner": definition.owner,
             "labels": {storable(name): storable(value) for name, value in definition.labels.items()},
-            "target": definition.target.activity,
+            "target": target_name(definition.target),
             "task_queue": definition.target.task_queue,
             "search_text": search_text(record.job_id, definition),
         }
@@ -55,7 +56,7 @@ def job_row(record: JobRecord) -> Row:
 
 def search_text(job_id: str, definition: JobDefinition) -> str:
     """Put together what a search looks in. Parts are on lines of their own, so that no match spans two."""
-    parts = (job_id, definition.name, definition.description, definition.owner, definition.target.activity)
+    parts = (job_id, definition.name, definition.description, definition.owner, target_name(definition.target))
     return "\n".join(parts).casefold()
 
 

@@ -109,7 +109,7 @@ class JobRow(Mirror, table=True):
     owner: str = Field(sa_type=Text)
     labels: dict[str, str] = Field(sa_type=SEARCHABLE_DOCUMENT)
     target: str = Field(sa_type=Text)
-    """What runs: the activity's name."""
+    """What runs: the name of the activity or workflow, or method and URL without the query."""
 
     task_queue: str = Field(sa_type=Text)
     search_text: str = Field(sa_type=Text)

@@ -12,7 +12,6 @@ from pydantic import BaseModel, Field, JsonValue, TypeAdapter
 
 from workflows.fire_times import jitter_window, shortest_gap
 from workflows.job import (
-    ActivityTarget,
     Backoff,
     CatchUpPolicy,
     Isolation,
@@ -27,6 +26,7 @@ from workflows.policies import decide_grace
 from workflows.run import Attempt, AttemptStatus, Failure, Outcome, Run, RunKind, RunStatus
 from workflows.schedule import CronRule, DstPolicy, Exclusions, Fire, IntervalRule, OneOffRule, RRuleRule, Rule
 from workflows.schedule_description import describe_schedule
+from workflows.target import Target
 from workflows.zone import load_zone
 
 Number = int | float
@@ -65,7 +65,7 @@ class JobSummary(BaseModel):
 
     schedule: JsonValue
     timezone: str
-    target: ActivityTarget
+    target: Target
     description: str
     owner: str
     labels: dict[str, str]

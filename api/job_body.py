@@ -19,19 +19,11 @@ from api.strict_json import compact_size, escape_pointer
 from workflows.contracts import JOB_ID_PATTERN
 from workflows.error import InvalidSchedule
 from workflows.idempotency_key import DEFAULT_TEMPLATE, InvalidTemplate, check_template, is_constant
-from workflows.job import (
-    DEFAULT_TASK_QUEUE,
-    ActivityTarget,
-    Backoff,
-    CatchUpPolicy,
-    Isolation,
-    JobDefinition,
-    OverlapPolicy,
-    RetryPolicy,
-)
+from workflows.job import Backoff, CatchUpPolicy, Isolation, JobDefinition, OverlapPolicy, RetryPolicy
 from workflows.schedule import Schedule
 from workflows.schedule_input import ScheduleInput
 from workflows.schedule_parser import ParsedSchedule, parse_schedule
+from workflows.target import DEFAULT_TASK_QUEUE, ActivityTarget
 
 PAYLOAD_LIMIT: Final = 262_144
 """Bytes of a payload as compact JSON. It crosses every continue-as-new, and Temporal takes 2 MB for everything."""

@@ -27,7 +27,8 @@ from workflows.contracts import (
     job_workflow_id,
 )
 from workflows.error import Conflict, Unavailable
-from workflows.job import DEFAULT_TASK_QUEUE, JobInput, JobRecord, JobState
+from workflows.job import JobInput, JobRecord, JobState
+from workflows.target import DEFAULT_TASK_QUEUE
 from workflows.visibility import job_memo, job_search_attributes, job_summary
 
 Command: TypeAlias = DeleteCommand | RegisterCommand

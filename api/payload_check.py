@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from api.payload_schema import UnusableSchema, misfits
 from api.problem import FieldError, InvalidRequest, describe_field_error
 from workflows.catalogue import AnnouncedActivity, Catalogue
-from workflows.job import ActivityTarget
+from workflows.target import ActivityTarget
 
 POINTER: Final = "/payload"
 

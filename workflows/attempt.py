@@ -5,33 +5,26 @@ retries are the workflow's, so that each is visible in the history and parking u
 """
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 from zoneinfo import ZoneInfo
 
 from pydantic import JsonValue
 from temporalio import workflow
-from temporalio.common import Priority, RetryPolicy
-from temporalio.exceptions import (
-    ActivityError,
-    ApplicationError,
-    CancelledError,
-    FailureError,
-    TimeoutError,
-    TimeoutType,
-    is_cancelled_exception,
-)
+from temporalio.common import Priority, RawValue, RetryPolicy
+from temporalio.exceptions import ActivityError, FailureError, is_cancelled_exception
 
-from horarium import AttemptReport, JobRun, parse_attempt_report
+from horarium import JobRun
 from horarium import RunKind as WireRunKind
 from workflows.admission import Admission, AdmissionRequest, AttemptNotice, Verdict
+from workflows.attempt_end import end_of_failure, end_of_success
 from workflows.classification import is_downstreams_fault, is_retryable
 from workflows.contracts import ADMIT_ATTEMPT, LOCAL_ACTIVITY_TIMEOUT, NOTE_ATTEMPT
 from workflows.job import CatchUpPolicy, JobDefinition, OverlapPolicy
 from workflows.resilience import AttemptEnd
-from workflows.run import MESSAGE_LIMIT, RESULT_LIMIT, AttemptStatus, Failure, Run, RunKind
+from workflows.run import AttemptStatus, Failure, Run, RunKind
+from workflows.target import activity_call
 from workflows.telemetry import attempt_scope
 
 ONE_ATTEMPT: Final = RetryPolicy(maximum_attempts=1)
@@ -41,11 +34,6 @@ PROBE_SLACK: Final = timedelta(seconds=15)
 
 CATCH_UP_PRIORITY: Final = 5
 """The lowest of Temporal's default range; live runs have its middle, 3."""
-
-UNKNOWN_ACTIVITY_TYPES: Final = frozenset({"NotFoundError", "ActivityNotRegisteredError"})
-"""What the Python and Java SDKs, and the Go SDK, call an activity that the worker does not have."""
-
-UNKNOWN_ACTIVITY_WORDS: Final = ("not registered", "unable to find activitytype")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,18 +46,26 @@ class AttemptOrder:
     run: Run
 
 
+class MakeAttempt(Protocol):
+    """Makes the current attempt of a run. Never raises what the attempt may have done."""
+
+    async def __call__(self, order: AttemptOrder, *, now: datetime) -> AttemptEnd: ...
+
+
 def activity_id(run: Run) -> str:
     """Name the activity of the run's current attempt; unique among all that a workflow has pending."""
     return f"{run.run_id}#{run.attempt}.{run.parkings}"
 
 
-async def perform_attempt(order: AttemptOrder, *, now: datetime) -> AttemptEnd:
+async def perform_attempt(order: AttemptOrder, *, now: datetime, make: MakeAttempt | None = None) -> AttemptEnd:
     """Make the current attempt of a run, if its downstream allows it, and say how it ended.
 
-    Never raises what the attempt may have done. A job without a downstream is asked nothing.
+    Never raises what the attempt may have done. A job without a downstream is asked nothing. ``make`` is ``call_activity``
+    unless the attempt is something else.
     """
+    make = make or call_activity
     if not order.definition.downstream:
-        return await _make_attempt(order, now=now)
+        return await make(order, now=now)
     try:
         admission = await _ask_admission(order)
         if not admission.admitted:
@@ -82,7 +78,7 @@ async def perform_attempt(order: AttemptOrder, *, now: datetime) -> AttemptEnd:
             )
     except asyncio.CancelledError:
         return AttemptEnd(run_id=order.run.run_id, status=AttemptStatus.CANCELLED)
-    end = await _make_attempt(order, now=now)
+    end = await make(order, now=now)
     return replace(end, verdict=await _note_end(order, end, is_probe=admission.is_probe))
 
 
@@ -136,39 +132,37 @@ async def _note_end(order: AttemptOrder, end: AttemptEnd, *, is_probe: bool) -> 
     return verdict
 
 
-async def _make_attempt(order: AttemptOrder, *, now: datetime) -> AttemptEnd:
+async def call_activity(order: AttemptOrder, *, now: datetime) -> AttemptEnd:
+    """Make an attempt by the activity that carries out the job's target."""
     definition, run = order.definition, order.run
+    call = activity_call(definition.target, payload=definition.payload)
+    assert call is not None, "a workflow target is carried out by the workflow of its run"
     try:
         with attempt_scope(tenant=order.tenant, run=run):
-            activity: workflow.ActivityHandle[JsonValue] = workflow.start_activity(
-                definition.target.activity,
-                _job_run(order),
-                task_queue=definition.target.task_queue,
+            activity: workflow.ActivityHandle[RawValue] = workflow.start_activity(
+                call.activity,
+                job_run(order, payload=call.payload),
+                task_queue=call.task_queue,
+                result_type=RawValue,
                 activity_id=activity_id(run),
                 start_to_close_timeout=definition.timeout,
                 schedule_to_start_timeout=_queue_timeout(definition, run, now=now),
                 heartbeat_timeout=definition.heartbeat_timeout,
                 retry_policy=ONE_ATTEMPT,
                 cancellation_type=_cancellation_type(definition),
-                priority=_priority(order),
-                summary=_summary(definition, run),
+                priority=priority_of(order),
+                summary=summary_of(definition, run),
             )
         answer = await activity
     except ActivityError as error:
-        return _end_of_failure(run, error.cause, task_queue=definition.target.task_queue)
+        return end_of_failure(run, error.cause, task_queue=call.task_queue)
     except asyncio.CancelledError:
         return AttemptEnd(run_id=run.run_id, status=AttemptStatus.CANCELLED)
-    report = parse_attempt_report(answer)
-    return AttemptEnd(
-        run_id=run.run_id,
-        status=AttemptStatus.SUCCESS,
-        started_at=report.started_at if report else None,
-        worker=report.worker if report else None,
-        result=_bounded(report.result if report else answer),
-    )
+    return end_of_success(run, answer)
 
 
-def _job_run(order: AttemptOrder) -> JobRun[JsonValue]:
+def job_run(order: AttemptOrder, *, payload: JsonValue) -> JobRun[JsonValue]:
+    """Say what the job's code is told about its run."""
     run = order.run
     return JobRun(
         tenant=order.tenant,
@@ -182,7 +176,7 @@ def _job_run(order: AttemptOrder) -> JobRun[JsonValue]:
         idempotency_key=run.idempotency_key,
         fence=run.fence,
         stands_for=run.stands_for,
-        payload=order.definition.payload,
+        payload=payload,
         checkpoint=run.checkpoint,
     )
 
@@ -201,83 +195,14 @@ def _cancellation_type(definition: JobDefinition) -> workflow.ActivityCancellati
     return workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
 
 
-def _priority(order: AttemptOrder) -> Priority:
+def priority_of(order: AttemptOrder) -> Priority:
+    """Put the lane of catch-up and backfill behind live runs, and tenants beside each other."""
     low = order.run.kind in (RunKind.CATCH_UP, RunKind.BACKFILL)
     return Priority(priority_key=CATCH_UP_PRIORITY if low else None, fairness_key=order.tenant[:64])
 
 
-def _summary(definition: JobDefinition, run: Run) -> str:
+def summary_of(definition: JobDefinition, run: Run) -> str:
+    """Name an attempt in the Web UI."""
     # Shown in the Web UI only: a replay with other zone rules does not compare it.
     local = run.scheduled_at.astimezone(ZoneInfo(definition.schedule.timezone))
     return f"run {local:%Y-%m-%d %H:%M:%S %Z}, attempt {run.attempt}"
-
-
-def _end_of_failure(run: Run, cause: BaseException | None, *, task_queue: str) -> AttemptEnd:
-    match cause:
-        case CancelledError():
-            return _end(
-                run, AttemptStatus.CANCELLED, Failure(type="cancelled", message="cancelled"), _report_in(cause.details)
-            )
-        case TimeoutError(type=TimeoutType.SCHEDULE_TO_START | TimeoutType.SCHEDULE_TO_CLOSE):
-            failure = Failure(type="not_started", message=f"no worker took it from task queue {task_queue} in time")
-            return AttemptEnd(run_id=run.run_id, status=AttemptStatus.TIMED_OUT, failure=failure, not_started=True)
-        case TimeoutError(type=TimeoutType.HEARTBEAT):
-            failure = Failure(type="lost", message="no heartbeat in time: the worker died, hung or was cut off")
-            return _end(run, AttemptStatus.LOST, failure, _report_in(cause.last_heartbeat_details))
-        case TimeoutError():
-            failure = Failure(type="timeout", message="no answer within timeout_seconds")
-            return _end(run, AttemptStatus.TIMED_OUT, failure, _report_in(cause.last_heartbeat_details))
-        case ApplicationError():
-            return _end_of_application_error(run, cause)
-        case FailureError():
-            return _end(run, AttemptStatus.FAILED, Failure(type=type(cause).__name__, message=_clip(str(cause))), None)
-        case _:
-            return _end(run, AttemptStatus.FAILED, Failure(type="unknown", message=_clip(str(cause))), None)
-
-
-def _end_of_application_error(run: Run, error: ApplicationError) -> AttemptEnd:
-    report = _report_in(error.details)
-    failure = Failure(
-        type=error.type or "ApplicationError",
-        types=report.error_types if report else (),
-        message=_clip(error.message),
-        retryable=not error.non_retryable,
-        retry_after=error.next_retry_delay,
-    )
-    if _is_unknown_activity(error):
-        return AttemptEnd(run_id=run.run_id, status=AttemptStatus.FAILED, failure=failure, unknown_activity=True)
-    return _end(run, AttemptStatus.FAILED, failure, report)
-
-
-def _is_unknown_activity(error: ApplicationError) -> bool:
-    # Job code may raise a NotFoundError of its own; the worker's has no report of an attempt, and says "not registered".
-    words = error.message.lower()
-    return error.type in UNKNOWN_ACTIVITY_TYPES and any(each in words for each in UNKNOWN_ACTIVITY_WORDS)
-
-
-def _end(run: Run, status: AttemptStatus, failure: Failure, report: AttemptReport | None) -> AttemptEnd:
-    return AttemptEnd(
-        run_id=run.run_id,
-        status=status,
-        started_at=report.started_at if report else None,
-        worker=report.worker if report else None,
-        failure=failure,
-        checkpoint=report.checkpoint if report else None,
-    )
-
-
-def _report_in(details: Sequence[JsonValue]) -> AttemptReport | None:
-    return parse_attempt_report(details[0]) if details else None
-
-
-def _bounded(result: JsonValue) -> JsonValue:
-    size = len(workflow.payload_converter().to_payload(result).data)
-    return (
-        result
-        if size <= RESULT_LIMIT
-        else {"omitted": f"{size} bytes, more than {RESULT_LIMIT}; see the Temporal history"}
-    )
-
-
-def _clip(text: str) -> str:
-    return text if len(text) <= MESSAGE_LIMIT else text[: MESSAGE_LIMIT - 1] + "…"

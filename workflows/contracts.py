@@ -39,6 +39,9 @@ MIRROR_UNAVAILABLE: Final = "MirrorUnavailable"
 MIRROR_REFUSED: Final = "MirrorRefused"
 """Error type of ``RECORD_EVENTS``: the database can never hold one of the records; the others are written."""
 
+HTTP_REQUEST: Final = "http_request"
+"""Job activity: the attempt of a job with an ``http`` target. On every queue that our own workers run jobs of."""
+
 OBSERVE_ATTEMPT: Final = "observe_attempt"
 """Ordinary activity: ``ObserveRequest -> Observation``. What Temporal knows about an attempt that has not answered."""
 

@@ -5,19 +5,16 @@ Owns the shapes and their defaults. Decisions about them are in ``policies`` and
 
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Literal
 
 from pydantic import JsonValue
 
 from workflows.run import Attempt, Outcome, Run
 from workflows.schedule import Fire, FireRange, FireSurvey, Schedule
+from workflows.target import ActivityTarget, Target
 from workflows.value import Value
 
 DEFAULT_TENANT = "default"
 """The tenant of everything until there are others."""
-
-DEFAULT_TASK_QUEUE = "horarium"
-"""Workflows and, by default, job activities. One queue for both lets an activity start without another poll."""
 
 
 class CatchUpPolicy(StrEnum):
@@ -89,14 +86,6 @@ class RetryPolicy(Value):
     """Kinds and names of failures that are not."""
 
 
-class ActivityTarget(Value):
-    """Run a Temporal activity."""
-
-    kind: Literal["activity"] = "activity"
-    activity: str = ""
-    task_queue: str = DEFAULT_TASK_QUEUE
-
-
 class JobDefinition(Value):
     """What the owner of a job asks for. Replaced as a whole; ``revision`` counts the replacements."""
 
@@ -105,7 +94,7 @@ class JobDefinition(Value):
     owner: str = ""
     labels: dict[str, str] = {}
     schedule: Schedule = Schedule()
-    target: ActivityTarget = ActivityTarget()
+    target: Target = ActivityTarget()
     payload: JsonValue = None
     idempotency_key_template: str = "{{job_id}}:{{scheduled_at_unix}}"
 

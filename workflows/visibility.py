@@ -19,6 +19,7 @@ from workflows.contracts import (
 from workflows.job import JobState, Lifecycle
 from workflows.run import RunStatus
 from workflows.schedule import CronRule, Fire, IntervalRule, OneOffRule, RRuleRule, Rule
+from workflows.target import target_name
 
 KEYWORD_LIMIT = 255
 """Bytes of a keyword attribute. The server's SQL visibility stores refuse longer ones, and with them the task."""
@@ -51,7 +52,7 @@ def job_search_attributes(state: JobState) -> TypedSearchAttributes:
     pairs: list[SearchAttributePair[str] | SearchAttributePair[int]] = [
         SearchAttributePair(SA_JOB, _clip_bytes(state.job_id)),
         SearchAttributePair(SA_TENANT, _clip_bytes(state.tenant)),
-        SearchAttributePair(SA_TARGET, _clip_bytes(state.definition.target.activity)),
+        SearchAttributePair(SA_TARGET, _clip_bytes(target_name(state.definition.target))),
         SearchAttributePair(SA_STATE, state.lifecycle.value),
         SearchAttributePair(SA_MISSED, state.counts.missed),
     ]

@@ -13,7 +13,8 @@ from tests.temporal_servers import server_options
 from tests.worker_process import WorkerProcess
 from workers.devserver import DevServer, DevServerOptions
 from workflows.contracts import JOB_WORKFLOW, WORKFLOW_TASK_TIMEOUT, job_workflow_id
-from workflows.job import DEFAULT_TASK_QUEUE, JobDefinition, JobInput, JobState
+from workflows.job import JobDefinition, JobInput, JobState
+from workflows.target import DEFAULT_TASK_QUEUE
 
 TEMPORAL: Final = "temporal"
 

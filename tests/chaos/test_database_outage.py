@@ -15,9 +15,10 @@ from activities.queries import Queries, RunFilter
 from tests.chaos.stack import Stack, register
 from tests.databases import PostgresServer, fresh_database
 from tests.eventually import eventually
-from workflows.job import ActivityTarget, JobDefinition
+from workflows.job import JobDefinition
 from workflows.run import Run, RunStatus
 from workflows.schedule import IntervalRule, Schedule
+from workflows.target import ActivityTarget
 
 LONG = os.environ.get("HORARIUM_CHAOS") == "long"
 BEFORE = timedelta(seconds=60 if LONG else 20)

@@ -15,9 +15,10 @@ from activities.queries import Queries, RunFilter
 from tests.chaos.stack import TEMPORAL, Stack, register
 from tests.eventually import eventually
 from workflows.contracts import job_workflow_id, scheduled_run_id
-from workflows.job import ActivityTarget, JobDefinition, LedgerEntry
+from workflows.job import JobDefinition, LedgerEntry
 from workflows.run import FINAL_STATUSES, Outcome
 from workflows.schedule import IntervalRule, Schedule
+from workflows.target import ActivityTarget
 
 KILLS = 20
 ON_TIMER = timedelta(seconds=2)

@@ -16,18 +16,10 @@ from activities.mirror_writer import MirrorRefused, MirrorWriter, WriterOptions
 from activities.queries import JobFilter, Queries, RunFilter
 from tests.records import NOON, attempt_record, job_record, ledger_record, minute, run_record
 from workflows.contracts import MIRROR_REFUSED
-from workflows.job import (
-    ActivityTarget,
-    JobCounts,
-    JobDefinition,
-    JobRecord,
-    LedgerEntry,
-    Lifecycle,
-    MirrorBatch,
-    RunRecord,
-)
+from workflows.job import JobCounts, JobDefinition, JobRecord, LedgerEntry, Lifecycle, MirrorBatch, RunRecord
 from workflows.run import Attempt, AttemptStatus, Failure, Outcome, Run, RunKind, RunStatus
 from workflows.schedule import CronRule, Schedule
+from workflows.target import ActivityTarget
 
 PATIENT = WriterOptions(budget=timedelta(seconds=10))
 """For tests of what is written, which must not depend on how fast the machine is."""

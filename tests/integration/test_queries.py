@@ -12,8 +12,9 @@ from activities.page import Page
 from activities.queries import FAILED, JobFilter, Queries, RecordedRun, RunFilter
 from tests.records import NOON, attempt_record, job_record, ledger_record, minute, run_record
 from workflows.error import InvalidCursor
-from workflows.job import ActivityTarget, JobDefinition, JobRecord, Lifecycle, MirrorBatch
+from workflows.job import JobDefinition, JobRecord, Lifecycle, MirrorBatch
 from workflows.run import Outcome, RunKind, RunStatus
+from workflows.target import ActivityTarget
 
 PATIENT = WriterOptions(budget=timedelta(seconds=10))
 

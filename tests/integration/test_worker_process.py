@@ -20,8 +20,9 @@ from tests.temporal_servers import connect_to, server_options
 from tests.worker_process import WorkerProcess, run_to_end
 from workers.devserver import DevServer, free_port
 from workflows.contracts import JOB_WORKFLOW, SCHEDULER_TASK_QUEUE, WORKFLOW_TASK_TIMEOUT, job_workflow_id
-from workflows.job import DEFAULT_TASK_QUEUE, ActivityTarget, JobDefinition, JobInput, JobState
+from workflows.job import JobDefinition, JobInput, JobState
 from workflows.schedule import IntervalRule, Schedule
+from workflows.target import DEFAULT_TASK_QUEUE, ActivityTarget
 
 JOB_CODE = '''
 """Jobs that leave traces in the working directory."""

@@ -6,8 +6,9 @@ import pytest
 
 from api.health import Findings, health_of
 from api.temporal_probe import WorkflowLook
-from workflows.job import ActivityTarget, JobDefinition, JobRecord, Lifecycle
+from workflows.job import JobDefinition, JobRecord, Lifecycle
 from workflows.run import Run, RunStatus
+from workflows.target import ActivityTarget
 
 NOW = datetime(2026, 6, 8, 12, tzinfo=UTC)
 DEFINITION = JobDefinition(target=ActivityTarget(activity="send_report", task_queue="reports"))

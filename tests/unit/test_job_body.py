@@ -7,8 +7,9 @@ from pydantic import JsonValue
 
 from api.job_body import PAYLOAD_LIMIT, JobRequest, read_job
 from api.problem import InvalidRequest
-from workflows.job import ActivityTarget, Backoff, CatchUpPolicy, JobDefinition, OverlapPolicy, RetryPolicy
+from workflows.job import Backoff, CatchUpPolicy, JobDefinition, OverlapPolicy, RetryPolicy
 from workflows.schedule import CronRule, IntervalRule, OneOffRule, RRuleRule
+from workflows.target import ActivityTarget
 
 MINIMAL: dict[str, JsonValue] = {"name": "report", "schedule": "0 9 * * 1"}
 

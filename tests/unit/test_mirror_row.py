@@ -5,8 +5,9 @@ from datetime import timedelta
 from activities.mirror_row import attempt_row, job_row, ledger_row, newest, run_row, storable
 from activities.tables import ATTEMPTS, JOBS, LEDGER, RUNS
 from tests.records import attempt_record, job_record, ledger_record, run_record
-from workflows.job import ActivityTarget, JobDefinition
+from workflows.job import JobDefinition
 from workflows.run import Failure
+from workflows.target import ActivityTarget
 
 
 def test_every_field_of_a_record_has_a_column_and_every_column_is_written() -> None:

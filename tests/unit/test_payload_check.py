@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from api.payload_check import check_payload
 from api.problem import InvalidRequest
 from workflows.catalogue import AnnouncedActivity, Catalogue, WorkerVersion
-from workflows.job import ActivityTarget
+from workflows.target import ActivityTarget
 
 NOW = datetime(2026, 6, 8, 12, tzinfo=UTC)
 TARGET = ActivityTarget(activity="send_report", task_queue="reports")

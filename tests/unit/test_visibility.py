@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from workflows.contracts import SA_JOB, SA_LAST_OUTCOME, SA_MISSED, SA_NEXT_FIRE, SA_STATE, SA_TARGET, SEARCH_ATTRIBUTES
-from workflows.job import ActivityTarget, FirePlan, JobCounts, JobDefinition, JobState, Lifecycle
+from workflows.job import FirePlan, JobCounts, JobDefinition, JobState, Lifecycle
 from workflows.run import Failure, Run, RunStatus
 from workflows.schedule import CronRule, Fire, IntervalRule, OneOffRule, RRuleRule, Rule, Schedule
+from workflows.target import ActivityTarget
 from workflows.visibility import job_memo, job_search_attributes, job_summary, next_fire, rule_text
 
 NOON = datetime(2026, 6, 8, 12, tzinfo=UTC)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from pydantic import JsonValue
+from pydantic import ConfigDict, JsonValue
 
 REPORT_MARK: Final = "horarium"
 """The member that tells a report from any other JSON object."""
@@ -20,9 +20,14 @@ _FORMAT_FAMILY: Final = "attempt/"
 """Later formats only add members, so a reader takes them all."""
 
 
+HTTP_STATUSES: Final = range(100, 600)
+
+
 @dataclass(frozen=True, kw_only=True)
 class AttemptReport:
     """What one attempt has come to, so far or in the end."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
     started_at: datetime
     """When the worker began it, by the worker's clock, in UTC."""
@@ -36,12 +41,19 @@ class AttemptReport:
     error_types: tuple[str, ...] = ()
     """Qualified names of a failure's class and its base classes, nearest first; empty in results and heartbeats."""
 
+    http_status: int | None = None
+    """Of the HTTP answer that the attempt failed with, if it was one."""
+
     checkpoint: JsonValue = None
     """What the run has saved by now: the checkpoint given to the attempt until the attempt replaces it."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """Write the report as a JSON object."""
-        failed = {"error_types": list[JsonValue](self.error_types)} if self.error_types else {}
+        failed: dict[str, JsonValue] = {}
+        if self.error_types:
+            failed["error_types"] = [*self.error_types]
+        if self.http_status is not None:
+            failed["http_status"] = self.http_status
         return {
             REPORT_MARK: REPORT_FORMAT,
             "started_at": self.started_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
@@ -70,11 +82,16 @@ def parse_attempt_report(value: JsonValue) -> AttemptReport | None:
         result=value.get("result"),
         checkpoint=value.get("checkpoint"),
         error_types=_parse_names(value.get("error_types")),
+        http_status=_parse_status(value.get("http_status")),
     )
 
 
 def _parse_names(value: JsonValue) -> tuple[str, ...]:
     return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list) else ()
+
+
+def _parse_status(value: JsonValue) -> int | None:
+    return value if isinstance(value, int) and value in HTTP_STATUSES else None
 
 
 def _parse_instant(text: str) -> datetime | None:

@@ -1,0 +1,145 @@
+"""What a fire runs: an activity, an HTTP request or a workflow, and what each of them means to the rest of Horarium.
+
+Owns the shapes, and the few questions that have another answer for each kind; nobody else looks at the kind of a target to
+name it, to list it or to dispatch it. Pure.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Final, Literal, TypeAlias, assert_never
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag
+
+from workflows.contracts import HTTP_REQUEST
+from workflows.value import Value
+
+DEFAULT_TASK_QUEUE: Final = "horarium"
+"""Workflows and, by default, job activities. One queue for both lets an activity start without another poll."""
+
+
+class ActivityTarget(Value):
+    """Run a Temporal activity."""
+
+    kind: Literal["activity"] = "activity"
+    activity: str = ""
+    task_queue: str = DEFAULT_TASK_QUEUE
+
+
+class SecretReference(Value):
+    """Stands for a secret, which only the worker that uses it knows: ``{"$secret": "name"}``."""
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True, serialize_by_alias=True)
+
+    name: str = Field(default="", alias="$secret")
+    prefix: str = ""
+    """Put before the secret, such as ``"Bearer "``."""
+
+
+class HttpTarget(Value):
+    """Send an HTTP request. Carried out by our own activity ``http_request``, whose payload this is."""
+
+    kind: Literal["http"] = "http"
+    method: str = "POST"
+    url: str = ""
+    headers: dict[str, str | SecretReference] = {}
+    body: JsonValue = None
+    """``None``: the payload of the job. A string is sent as it stands, anything else as JSON."""
+
+    task_queue: str = DEFAULT_TASK_QUEUE
+    signature: SecretReference | None = None
+    """Key of the HMAC in ``Horarium-Signature``; ``None``: no signature."""
+
+    success_statuses: tuple[int, ...] = ()
+    """Empty: every 2xx."""
+
+
+class WorkflowArgument(StrEnum):
+    """What is handed to a workflow."""
+
+    RUN = "run"
+    """The ``JobRun``, with the payload and the fence in it."""
+
+    PAYLOAD = "payload"
+    """The payload alone, for workflows that were not written for Horarium."""
+
+
+class WorkflowTarget(Value):
+    """Run a workflow, of any team and in any language, as a child of the run's own workflow."""
+
+    kind: Literal["workflow"] = "workflow"
+    workflow: str = ""
+    """Name of its type."""
+
+    task_queue: str = ""
+    args: tuple[WorkflowArgument, ...] = (WorkflowArgument.RUN,)
+    """Its arguments, in order."""
+
+
+def _kind_of(value: object) -> str:
+    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+    return kind if isinstance(kind, str) else "activity"
+
+
+Target: TypeAlias = Annotated[
+    Annotated[ActivityTarget, Tag("activity")]
+    | Annotated[HttpTarget, Tag("http")]
+    | Annotated[WorkflowTarget, Tag("workflow")],
+    Discriminator(_kind_of),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActivityCall:
+    """The activity that makes an attempt, and what it is given as the payload of its ``JobRun``."""
+
+    activity: str
+    task_queue: str
+    payload: JsonValue
+
+
+def activity_call(target: Target, *, payload: JsonValue) -> ActivityCall | None:
+    """Say how an activity carries out a target; ``None`` for a workflow, which is started and not called."""
+    match target:
+        case ActivityTarget():
+            return ActivityCall(activity=target.activity, task_queue=target.task_queue, payload=payload)
+        case HttpTarget():
+            request = target if target.body is not None else target.model_copy(update={"body": payload})
+            return ActivityCall(
+                activity=HTTP_REQUEST, task_queue=target.task_queue, payload=request.model_dump(mode="json")
+            )
+        case WorkflowTarget():
+            return None
+        case _:
+            assert_never(target)
+
+
+def target_name(target: Target) -> str:
+    """Name a target in lists. Of a URL only what cannot hold a secret: no query, and no user."""
+    match target:
+        case ActivityTarget():
+            return target.activity
+        case HttpTarget():
+            parts = _split(target.url)
+            return f"{target.method} {parts.scheme}://{_host_and_port(parts)}{parts.path}"
+        case WorkflowTarget():
+            return target.workflow
+        case _:
+            assert_never(target)
+
+
+def natural_downstream(target: Target) -> str:
+    """Name what a target calls as far as it says so itself: the host of a URL. Empty where only the job's owner knows."""
+    return (_split(target.url).hostname or "") if isinstance(target, HttpTarget) else ""
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:
+        # Refused at registration; a name is no place to fail.
+        return SplitResult("", "", "", "", "")
+
+
+def _host_and_port(parts: SplitResult) -> str:
+    return parts.netloc.rpartition("@")[2]
