@@ -27,10 +27,12 @@ from api.job_control import JobControl
 from api.openapi import install_openapi
 from api.routes import PREFIX, router
 from api.service import JobService
+from api.telemetry import REQUEST_TELEMETRY, metrics_router
 from api.temporal_link import TemporalLinks
 from api.temporal_probe import TemporalProbe
 from workers.connection import open_client
 from workers.settings import Settings
+from workers.telemetry import Telemetry, unexported_telemetry
 from workflows.error import Unavailable
 
 logger = logging.getLogger(__name__)
@@ -87,8 +89,11 @@ class ReadyChecks:
         return True
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """Make the application. Nothing is opened before it starts."""
+def create_app(settings: Settings, *, telemetry: Telemetry | None = None) -> FastAPI:
+    """Make the application. Nothing is opened before it starts.
+
+    Without the ``telemetry`` of a process it has metrics of its own, and no traces.
+    """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -102,9 +107,12 @@ def create_app(settings: Settings) -> FastAPI:
         version=version("horarium-server"),
         description=DESCRIPTION,
         lifespan=lifespan,
+        telemetry=REQUEST_TELEMETRY,
         redoc_url=None,
     )
+    app.state.telemetry = telemetry or unexported_telemetry()
     app.include_router(router)
+    app.include_router(metrics_router)
     app.include_router(health_router)
     app.include_router(health_router, prefix=PREFIX, include_in_schema=False)
     app.add_api_route(f"{PREFIX}/docs", lambda: RedirectResponse("/docs"), include_in_schema=False)
@@ -128,6 +136,10 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
     writer = MirrorWriter(settings.database_url, options=WriterOptions(budget=DATABASE_PATIENCE, pause=timedelta(0)))
     stack.push_async_callback(writer.close)
     client = await open_client(settings, name="horarium-api")
+    telemetry: Telemetry = app.state.telemetry
+    await stack.enter_async_context(
+        telemetry.watching(database_url=settings.database_url, writer=writer, client=client)
+    )
     probe = TemporalProbe(client)
     links = TemporalLinks(ui_url=settings.ui_url, namespace=client.namespace)
     app.state.service = JobService(queries=queries, writer=writer, control=JobControl(client), probe=probe, links=links)

@@ -10,11 +10,13 @@ from datetime import timedelta
 from typing import Final
 
 import uvicorn
+from fastapi import FastAPI
 
 from activities.database import InvalidDatabaseUrl, open_database
 from api.app import create_app
 from workers.connection import connect_options
 from workers.settings import InvalidSettings, Settings, variable_of
+from workers.telemetry import open_telemetry
 
 DRAIN: Final = timedelta(seconds=10)
 """How long requests that are being answered may go on after SIGTERM."""
@@ -42,8 +44,13 @@ async def serve(settings: Settings) -> None:
     require_loopback(settings.api_host)
     _require_readable(settings)
     listener = _listen(settings.api_host, settings.api_port)
+    async with open_telemetry(settings, service="horarium-api", with_page=True) as telemetry:
+        await _serve(create_app(settings, telemetry=telemetry), listener)
+
+
+async def _serve(app: FastAPI, listener: socket.socket) -> None:
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -21,7 +21,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.service import RPCError, RPCStatusCode
 
-from workers.otel import client_plugins
+from workers.call_trace import client_interceptors, client_plugins
 from workers.settings import InvalidSettings, Settings, variable_of
 from workflows.contracts import SEARCH_ATTRIBUTES
 
@@ -170,6 +170,7 @@ async def _open(options: ClientConnectConfig, *, identity: str, lazy: bool) -> C
             data_converter=pydantic_data_converter,
             identity=identity,
             lazy=lazy,
+            interceptors=client_interceptors(),
             plugins=client_plugins(),
         )
     except ValueError as error:

@@ -6,7 +6,6 @@ attempt is worked on carries them, by job code and by libraries too, and ``trace
 
 import json
 import logging
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -17,20 +16,13 @@ from temporalio import activity, workflow
 
 from horarium.log import run_fields
 from workers.settings import LogFormat
+from workers.temporal_name import names_in_activity_id, names_in_workflow_id
 
 _OWN_ATTRIBUTES: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """Of any log record. What else a record has was given as ``extra``."""
 
 _NO_FIELDS: Final = frozenset({"temporal_log", "__temporal_error_identifier", "color_message"})
 """What loggers of Temporal and uvicorn attach beside facts, or write into their text as well."""
-
-_ACTIVITY_ID: Final = re.compile(r"(?P<run_id>.+)#(?P<attempt>\d+)\.\d+")
-"""As ``workflows.attempt.activity_id`` builds it."""
-
-_WORKFLOW_ID: Final = re.compile(
-    r"job/(?P<tenant>[^/]+)/(?P<job_id>[^/]+)|run/(?P<of_run>[^/]+)/(?P<run_id>(?P<job>.+):[^:]+)"
-)
-"""As ``workflows.contracts`` builds them."""
 
 Fields: TypeAlias = dict[str, Any]
 
@@ -92,27 +84,21 @@ def fields_of(record: logging.LogRecord) -> Fields:
     """List the facts of a record, those that say of which run it speaks first."""
     given = {name: value for name, value in vars(record).items() if name not in _OWN_ATTRIBUTES | _NO_FIELDS}
     of_activity, of_workflow = given.pop("temporal_activity", None), given.pop("temporal_workflow", None)
-    of_temporal = dict(_temporal_fields(of_activity or of_workflow or {}))
+    of_temporal = _temporal_fields(of_activity or of_workflow or {})
     of_core = getattr(getattr(record, "temporal_log", None), "fields", {})
     return of_temporal | run_fields() | dict(_span_fields()) | dict(of_core) | given
 
 
-def _temporal_fields(details: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _temporal_fields(details: Mapping[str, Any]) -> Fields:
     """Read what a logger of Temporal attaches. Its own ``run_id`` and ``attempt`` are of the engine and mean other things."""
-    of_workflow = _WORKFLOW_ID.fullmatch(details.get("workflow_id") or "")
-    if of_workflow is not None:
-        found = of_workflow.groupdict()
-        yield "tenant", found["tenant"] or found["of_run"]
-        yield "job_id", found["job_id"] or found["job"]
-        if found["run_id"] is not None:
-            yield "run_id", found["run_id"]
-    attempt = _ACTIVITY_ID.fullmatch(details.get("activity_id") or "")
-    if attempt is not None:
-        yield "run_id", attempt["run_id"]
-        yield "attempt", int(attempt["attempt"])
-    for name in ("activity_type", "workflow_type", "workflow_id", "task_queue"):
-        if name in details:
-            yield name, details[name]
+    told = {
+        name: details[name]
+        for name in ("activity_type", "workflow_type", "workflow_id", "task_queue")
+        if details.get(name) is not None
+    }
+    of_workflow = names_in_workflow_id(details.get("workflow_id") or "")
+    of_activity = names_in_activity_id(details.get("activity_id") or "")
+    return of_workflow | of_activity | told
 
 
 def _span_fields() -> Iterator[tuple[str, str]]:

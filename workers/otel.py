@@ -12,10 +12,7 @@ from enum import StrEnum
 from importlib.metadata import entry_points, version
 from typing import Any, Final
 
-from opentelemetry import trace
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from temporalio.client import Plugin
-from temporalio.contrib.opentelemetry import OpenTelemetryPlugin, ReplaySafeTracerProvider
 
 from workers.settings import InvalidSettings
 
@@ -29,12 +26,6 @@ class Signal(StrEnum):
 
     TRACES = "traces"
     METRICS = "metrics"
-
-
-def client_plugins() -> list[Plugin]:
-    """List what a Temporal client needs so that the context of a trace goes along with its calls, and through its workers."""
-    is_tracing = isinstance(trace.get_tracer_provider(), ReplaySafeTracerProvider)
-    return [OpenTelemetryPlugin()] if is_tracing else []
 
 
 def describe_process(service: str) -> Resource:

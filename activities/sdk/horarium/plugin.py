@@ -10,6 +10,7 @@ from temporalio.worker import Worker, WorkerConfig
 
 from horarium.announcing import announcing
 from horarium.job_activity import wrap_activity
+from horarium.trace import TraceContext
 
 HEARTBEAT_THROTTLE: Final = timedelta(seconds=1)
 """Temporal holds heartbeats back for 0.8 of their timeout, checkpoints included. With this, what the server knows
@@ -26,7 +27,7 @@ class HorariumPlugin(SimplePlugin):
     """
 
     def __init__(self, *, announce: bool = True) -> None:
-        super().__init__("horarium.HorariumPlugin")
+        super().__init__("horarium.HorariumPlugin", interceptors=[TraceContext()])
         self._announce = announce
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
