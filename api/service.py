@@ -42,7 +42,7 @@ from workflows.error import Conflict, NotFound, RevisionMismatch, Unavailable
 from workflows.job import JobRecord, Lifecycle, MirrorBatch
 from workflows.outbox import job_record
 from workflows.run import RunStatus
-from workflows.target import ActivityTarget, activity_call
+from workflows.target import ActivityTarget
 
 PARKED = RunFilter(statuses=frozenset({RunStatus.PARKED}))
 
@@ -181,15 +181,14 @@ class JobService:
 
     async def _check_payload(self, request: JobRequest) -> tuple[str, ...]:
         """Hold the payload against what the job's workers say that they take. Raises ``InvalidRequest``."""
-        call = activity_call(request.definition.target, payload=request.definition.payload)
-        if call is None:
+        target, payload = request.definition.target, request.definition.payload
+        if not isinstance(target, ActivityTarget):
             return ()
-        target = ActivityTarget(activity=call.activity, task_queue=call.task_queue)
         catalogue, polled = await asyncio.gather(
             self._probe.catalogue_of(target.task_queue), self._probe.is_polled(target.task_queue)
         )
         return await to_thread.run_sync(
-            partial(check_payload, call.payload, target=target, catalogue=catalogue, polled=polled)
+            partial(check_payload, payload, target=target, catalogue=catalogue, polled=polled)
         )
 
     async def _register(

@@ -23,6 +23,14 @@ UNKNOWN_ACTIVITY_TYPES: Final = frozenset({"NotFoundError", "ActivityNotRegister
 
 UNKNOWN_ACTIVITY_WORDS: Final = ("not registered", "unable to find activitytype")
 
+SILENT: Final = "no heartbeat in time: the worker died, hung or was cut off"
+
+NEVER_HEARD: Final = (
+    "no heartbeat at all: the worker died, hung or was cut off, or it is one that never heartbeats: then set "
+    "heartbeat_timeout_seconds to null"
+)
+"""Our SDK heartbeats for the author; workers in other languages may not."""
+
 
 def end_of_success(run: Run, answer: RawValue) -> AttemptEnd:
     """Read what an activity or a workflow answered: an ``AttemptReport``, or a bare result."""
@@ -48,7 +56,7 @@ def end_of_failure(run: Run, cause: BaseException | None, *, task_queue: str) ->
             failure = Failure(type="not_started", message=f"no worker took it from task queue {task_queue} in time")
             return AttemptEnd(run_id=run.run_id, status=AttemptStatus.TIMED_OUT, failure=failure, not_started=True)
         case TimeoutError(type=TimeoutType.HEARTBEAT):
-            failure = Failure(type="lost", message="no heartbeat in time: the worker died, hung or was cut off")
+            failure = Failure(type="lost", message=SILENT if cause.last_heartbeat_details else NEVER_HEARD)
             return _end(run, AttemptStatus.LOST, failure, _report_in(cause.last_heartbeat_details))
         case TimeoutError():
             failure = Failure(type="timeout", message="no answer within timeout_seconds")
