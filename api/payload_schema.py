@@ -31,6 +31,9 @@ STEPS_LIMIT: Final = 20_000
 CHOICES_SHOWN: Final = 10
 """Of an enumeration."""
 
+SECRET_MEMBER: Final = "$secret"
+"""Of a reference, which stands for a value that only the worker knows."""
+
 TEXT_SHOWN: Final = 200
 """Characters of a schema's own text in a message."""
 
@@ -86,7 +89,7 @@ def misfits(value: JsonValue, schema: Mapping[str, JsonValue] | bool, *, pointer
     """List where a value does not fit, and why; ``pointer`` is where the value itself is. Raises ``UnusableSchema``."""
     try:
         validator = _bounded_validator()(schema, registry=Registry(), format_checker=_FORMAT_CHECKER)
-        errors = islice(validator.iter_errors(value), ERRORS_SHOWN)
+        errors = islice(_counting(validator.iter_errors(value)), ERRORS_SHOWN)
         places = [*_places(errors, pointer)]
     except Exception as error:
         # A type that is none, a reference to nowhere, and whatever else a foreign schema may hold.
@@ -220,13 +223,27 @@ def _format_check(reader: TypeAdapter[Any]) -> Callable[[object], bool]:
 _FORMAT_CHECKER: Final = _make_format_checker()
 
 
+def _counting(errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
+    """Leave out what is wrong only because a secret is not there yet."""
+    for error in errors:
+        if _is_secret(error.instance):
+            continue
+        # Each alternative fails by something else than a secret.
+        if all(any(True for _ in _counting(branch.context or [])) for branch in error.context or []):
+            yield error
+
+
+def _is_secret(value: object) -> bool:
+    return isinstance(value, dict) and value.keys() == {SECRET_MEMBER}
+
+
 def _places(errors: Iterable[ValidationError], root: str) -> Iterator[tuple[str, str]]:
     """Name the places where nothing deeper is wrong, with the reason: one a place, or one for each alternative there."""
     seen = set[str]()
     for error in errors:
         if error.context:
             for branch in error.context:
-                yield from _places(branch.context or [], root)
+                yield from _places(_counting(branch.context or []), root)
             continue
         steps = (escape_pointer(str(step)) for step in error.absolute_path)
         place = "/".join([root, *steps])

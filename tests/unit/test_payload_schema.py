@@ -130,6 +130,32 @@ def test_messages_do_not_show_what_was_given() -> None:
 
 
 @pytest.mark.parametrize(
+    "payload",
+    [
+        {"$secret": "whole"},
+        {"title": {"$secret": "title"}, "copies": {"$secret": "copies"}, "kind": {"$secret": "kind"}},
+        {"day": {"$secret": "day"}, "send": {"by": "mail", "address": {"$secret": "address"}}},
+        {"parts": [{"totals": {"a": {"$secret": "total"}}}], "pair": {"$secret": "pair"}},
+    ],
+)
+def test_a_reference_to_a_secret_fits_everywhere(payload: JsonValue) -> None:
+    """Its value is known on the worker alone, which reads it as whatever is wanted there."""
+    assert found(payload) == {}
+
+
+def test_beside_a_secret_everything_is_checked() -> None:
+    """In each alternative, too; and what only looks like a reference is none."""
+    assert found({"title": {"$secret": "title"}, "copies": 0}) == {"/payload/copies": "at least 1"}
+    alternatives = {"anyOf": [Mail.model_json_schema(), Chat.model_json_schema()]}
+    assert found({"by": "mail", "address": {"$secret": "address"}}, alternatives) == {}
+    assert found({"by": "fax", "address": {"$secret": "address"}}, alternatives) == {
+        "/payload/by": 'use "mail" or: use "chat"',
+        "/payload/room": "required",
+    }
+    assert set(found({"title": {"$secret": "title", "more": 1}})) == {"/payload/title"}
+
+
+@pytest.mark.parametrize(
     "schema",
     [
         {"type": "text"},
