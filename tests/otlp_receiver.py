@@ -48,7 +48,8 @@ class OtlpReceiver:
 
     def spans(self) -> list[SeenSpan]:
         """List all spans, by their start. One that was sent twice is one."""
-        return sorted(list(self._spans.values()), key=lambda span: (span.start, span.end))
+        seen = [*self._spans.values()]  # at once: more may come meanwhile
+        return sorted(seen, key=lambda span: (span.start, span.end))
 
     def trace(self, trace_id: str) -> list[SeenSpan]:
         """List the spans of a trace."""

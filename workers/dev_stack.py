@@ -15,7 +15,7 @@ import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -33,10 +33,13 @@ from workers.devserver import (
 )
 from workers.job_file import BadJobFile, JobFile, read_job_file, register_jobs
 from workers.run_feed import RunFeed
-from workers.settings import EXIT_CODE, Role, variable_of
+from workers.settings import EXIT_CODE, Ports, Role, variable_of
 
 JOB_FILE: Final = Path(__file__).parents[1] / "temporal-dev" / "jobs.yaml"
 """Part of a checkout; an installed package has no examples to register."""
+
+METRICS_PORTS: Final = Ports(9464, 9563)
+"""From the port on that OpenTelemetry gives to metrics for Prometheus."""
 
 READY_WITHIN: Final = timedelta(seconds=60)
 
@@ -74,6 +77,12 @@ class DevOptions:
     ui_port: int = 8233
     examples: bool = True
     """Whether the jobs of ``temporal-dev/jobs.yaml`` are registered."""
+
+    metrics_ports: str = field(
+        default_factory=lambda: os.environ.get(variable_of("metrics_port"), _free_metrics_ports())
+    )
+    """Where the worker serves its metrics, as its setting spells it. Default: what the environment says, or the first port
+    that is free from 9464 on. The API has them on its own port."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +207,9 @@ def _worker(options: DevOptions) -> Service:
         return ready_file.exists()
 
     return Service(
-        command=_python_command("worker", "workers", options, ready_file=str(ready_file)),
+        command=_python_command(
+            "worker", "workers", options, ready_file=str(ready_file), metrics_port=options.metrics_ports
+        ),
         is_ready=is_ready,
         prepare=lambda: ready_file.unlink(missing_ok=True),
     )
@@ -211,7 +222,7 @@ def _api(options: DevOptions) -> Service:
                 return (await client.get(f"{_url(options.api_port)}/readyz")).is_success
         return False
 
-    return Service(command=_python_command("api", "api", options), is_ready=is_ready)
+    return Service(command=_python_command("api", "api", options, metrics_port="0"), is_ready=is_ready)
 
 
 def _python_command(name: str, module: str, options: DevOptions, **settings: str) -> ChildCommand:
@@ -328,6 +339,12 @@ def _check_ports(options: DevOptions) -> None:
         seen[port] = option
 
 
+def _free_metrics_ports() -> str:
+    """Name the ports from the first free one on: another stack may take that before the worker does."""
+    free = next((port for port in range(METRICS_PORTS.first, METRICS_PORTS.last) if why_not_usable(port) is None), None)
+    return "0" if free is None else str(Ports(free, METRICS_PORTS.last))
+
+
 def _obituary(process: ChildProcess) -> str:
     tail = "\n".join(f"  | {line}" for line in process.log_tail().splitlines())
     return f"{process.name} ended with exit code {process.exit_code()}. The end of {process.log_path}:\n{tail}"
@@ -339,6 +356,7 @@ Horarium is up.
   API and its documentation  {_url(options.api_port)}/docs
   Temporal Web UI            {_url(options.ui_port)}
   Temporal server            {LOOPBACK}:{options.temporal_port}
+  metrics                    {_url(options.api_port)}/metrics, and the worker's on port {options.metrics_ports.split("-")[0]}
   data and logs              {options.data_dir}
 Ctrl-C stops everything; started again, it goes on where it was. Runs as they happen:
 """
