@@ -1,5 +1,6 @@
 """The attempt that the current code works on, and what job code may ask of it."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -9,36 +10,57 @@ from typing import Any, TypeAlias
 from pydantic import JsonValue
 
 from horarium.attempt_report import AttemptReport
+from horarium.effect_desk import EffectDesk
 from horarium.job_run import JobRun
 from horarium.plain_json import CHECKPOINT_LIMIT, RESULT_LIMIT, to_plain_json
+from horarium.secret import Secrets, resolve_secrets
 
 
 class Attempt:
     """One attempt on this worker. Mutable: it gathers what the next report will say."""
 
-    def __init__(self, *, run: JobRun[Any], worker: str, started_at: datetime) -> None:
+    def __init__(
+        self, *, run: JobRun[Any], worker: str, started_at: datetime, effects: EffectDesk | None = None
+    ) -> None:
         self.run = run
-        self._worker = worker
+        self.worker = worker
+        self.effects = effects
+        """Where ``once`` claims; ``None`` on a worker without an effect store."""
+
+        self.effects_named: dict[str, object] = {}
+        """Who took which name for an effect."""
+
+        self.begun = time.monotonic()
+        self.secrets = Secrets()
         self._started_at = started_at
         self._checkpoint: JsonValue = run.checkpoint
         self.on_checkpoint: Callable[[], None] = lambda: None
         """Called after each checkpoint, from whatever thread saved it. Set by the heartbeats."""
 
+    def resolve_secrets(self) -> None:
+        """Put values in the place of the payload's secret references, and hide them in all that is told from now on."""
+        payload, self.secrets = resolve_secrets(self.run.payload, tenant=self.run.tenant)
+        self.run = JobRun(**{**vars(self.run), "payload": payload})
+
+    def to_plain_json(self, value: object, *, name: str, limit: int) -> JsonValue:
+        """Convert what leaves the worker to plain JSON without secrets. Raises ``PermanentError`` where that is impossible."""
+        return self.secrets.hide_in_json(to_plain_json(value, name=name, limit=limit))
+
     def save(self, value: object) -> None:
         """Replace the checkpoint."""
-        self._checkpoint = to_plain_json(value, name="the checkpoint", limit=CHECKPOINT_LIMIT)
+        self._checkpoint = self.to_plain_json(value, name="the checkpoint", limit=CHECKPOINT_LIMIT)
         self.on_checkpoint()
         if listener := _listener.get():
             listener(self._checkpoint)
 
     def report(self) -> AttemptReport:
         """Say where the attempt stands."""
-        return AttemptReport(started_at=self._started_at, worker=self._worker, checkpoint=self._checkpoint)
+        return AttemptReport(started_at=self._started_at, worker=self.worker, checkpoint=self._checkpoint)
 
     def report_success(self, returned: object) -> AttemptReport:
         """Say what it came to. Raises ``PermanentError`` where that is not JSON."""
-        result = to_plain_json(returned, name="the result", limit=RESULT_LIMIT)
-        return AttemptReport(started_at=self._started_at, worker=self._worker, result=result)
+        result = self.to_plain_json(returned, name="the result", limit=RESULT_LIMIT)
+        return AttemptReport(started_at=self._started_at, worker=self.worker, result=result)
 
 
 _current_attempt: ContextVar[Attempt] = ContextVar("horarium_attempt")
@@ -80,7 +102,7 @@ def current_run() -> JobRun[Any]:
     your own only if you hand it a copy of the context. Raises ``RuntimeError`` elsewhere, so also in an activity that
     another workflow than Horarium's has started.
     """
-    return _require_attempt("current_run()").run
+    return require_attempt("current_run()").run
 
 
 def checkpoint(value: object) -> None:
@@ -89,10 +111,11 @@ def checkpoint(value: object) -> None:
     Anything with a JSON form, at most 64 KiB; each call replaces the one before. A failure carries the last one. When a
     worker dies, what it saved up to about a second before its death is found.
     """
-    _require_attempt("checkpoint()").save(value)
+    require_attempt("checkpoint()").save(value)
 
 
-def _require_attempt(caller: str) -> Attempt:
+def require_attempt(caller: str) -> Attempt:
+    """Get the attempt that this code works on. Raises ``RuntimeError``, which names the caller, where it works on none."""
     attempt = find_attempt()
     if attempt is None:
         raise RuntimeError(

@@ -1,17 +1,20 @@
 """The one place where what went wrong in job code becomes what the scheduler is told."""
 
 import asyncio
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Final
 
 from pydantic import JsonValue
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, CancelledError
 
-from horarium.attempt_report import AttemptReport
+from horarium.attempt_report import HTTP_STATUSES, AttemptReport
 from horarium.error import PermanentError, RetryLater
 from horarium.plain_json import to_plain_json
+from horarium.secret import Secrets
 
 MESSAGE_LIMIT: Final = 2_000
 """Characters. The scheduler keeps no more, and a message of megabytes would be refused by the server."""
@@ -21,6 +24,9 @@ CHAIN_LIMIT: Final = 50_000
 
 TYPES_LIMIT: Final = 10
 """Classes that are named of one error."""
+
+_STATUS_PLACES: Final = ("http_status", "response.status_code", "status", "code")
+"""Where an exception has the status of an answer: ours, those of httpx and requests, aiohttp's, and urllib's."""
 
 WORKER_SHUTDOWN: Final = "WorkerShutdown"
 """Type of the failure of an attempt that its worker gave up when it had to stop. Temporal's own core says it so."""
@@ -36,33 +42,65 @@ def passes_through(error: BaseException) -> bool:
     return _is_cancellation(error) and not _is_worker_shutdown()
 
 
-def to_application_error(error: BaseException, report: AttemptReport) -> ApplicationError:
+def to_application_error(error: BaseException, report: AttemptReport, *, secrets: Secrets) -> ApplicationError:
     """Translate an exception of job code, ``SystemExit`` included. Raise it ``from`` what ``cause_of`` says.
 
     It has the traceback of the original, and so stands for it: the original is not repeated as the cause.
     """
-    told = replace(report, error_types=_names_of(type(error)))
-    return _translate(error, told.to_json()).with_traceback(error.__traceback__)
+    told = replace(report, error_types=_names_of(type(error)), http_status=http_status_of(error))
+    return _translate(error, told.to_json(), secrets).with_traceback(error.__traceback__)
 
 
-def cause_of(error: BaseException) -> BaseException | None:
-    """Say what led to an exception, if that can be sent; an oversized or odd one would cost us the whole report."""
+def cause_of(error: BaseException, *, secrets: Secrets) -> BaseException | None:
+    """Say what led to an exception, if that can be sent; an oversized or odd one would cost us the whole report.
+
+    Where it tells a secret, it is told anew without.
+    """
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     chain = list(_chain(cause))
     length = sum(len(str(link)) for link in chain if _is_sendable(link))
-    return cause if length <= CHAIN_LIMIT and all(map(_is_sendable, chain)) else None
+    if length > CHAIN_LIMIT or not all(map(_is_sendable, chain)):
+        return None
+    return _retold(chain, secrets) if any(_tells(link, secrets) for link in chain) else cause
 
 
-def _translate(error: BaseException, details: dict[str, JsonValue]) -> ApplicationError:
+def _tells(error: BaseException, secrets: Secrets) -> bool:
+    """Whether a secret can be seen: in the message, in details, or in what else a log shows of an exception."""
+    details = error.details if isinstance(error, ApplicationError) else ()
+    return bool(secrets) and secrets.are_in("".join([*traceback.format_exception(error), repr(details)]))
+
+
+def _retold(chain: Sequence[BaseException], secrets: Secrets) -> BaseException | None:
+    told: ApplicationError | None = None
+    for link in reversed(chain):
+        cause, told = told, ApplicationError(secrets.hide_in(_text_of(link)), type=type(link).__name__)
+        told.__cause__ = cause
+    return told
+
+
+def http_status_of(error: BaseException) -> int | None:
+    """Read the status of the HTTP answer that an exception was made of, where its client puts it in a known place."""
+    for path in _STATUS_PLACES:
+        try:
+            value: object = attrgetter(path)(error)
+        except Exception:
+            # It is not there, or job code has written a property that fails.
+            continue
+        if isinstance(value, int) and value in HTTP_STATUSES:
+            return int(value)
+    return None
+
+
+def _translate(error: BaseException, details: dict[str, JsonValue], secrets: Secrets) -> ApplicationError:
     if _is_cancellation(error):
         return ApplicationError("the worker had to stop before the attempt had ended", details, type=WORKER_SHUTDOWN)
-    kind, message = type(error).__name__, _message_of(error)
+    kind, message = type(error).__name__, _message_of(error, secrets)
     match error:
         case ApplicationError():
             return ApplicationError(
                 message,
                 details,
-                *filter(_has_json, error.details),
+                *(secrets.hide_in_json(_to_json(detail)) for detail in error.details if _has_json(detail)),
                 type=error.type or kind,
                 non_retryable=error.non_retryable,
                 next_retry_delay=error.next_retry_delay,
@@ -98,9 +136,13 @@ def _is_sendable(error: BaseException) -> bool:
     return not isinstance(error, ApplicationError) or all(map(_has_json, error.details))
 
 
+def _to_json(value: object) -> JsonValue:
+    return to_plain_json(value, name="a detail", limit=CHAIN_LIMIT)
+
+
 def _has_json(value: object) -> bool:
     try:
-        to_plain_json(value, name="a detail", limit=CHAIN_LIMIT)
+        _to_json(value)
     except PermanentError:
         return False
     return True
@@ -116,8 +158,9 @@ def _is_worker_shutdown() -> bool:
     return details is not None and details.worker_shutdown
 
 
-def _message_of(error: BaseException) -> str:
-    text = _text_of(error) or type(error).__name__
+def _message_of(error: BaseException, secrets: Secrets) -> str:
+    # Hidden before it is cut: half a secret is one too.
+    text = secrets.hide_in(_text_of(error)) or type(error).__name__
     return text if len(text) <= MESSAGE_LIMIT else text[: MESSAGE_LIMIT - 1] + "…"
 
 

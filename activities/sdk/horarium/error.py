@@ -18,3 +18,10 @@ class RetryLater(Exception):
             raise ValueError(f"RetryLater needs a delay of zero or more, not {delay}")
         super().__init__(message or f"to be tried again in {delay}")
         self.delay = delay
+
+
+class EffectRefused(Exception):
+    """Another attempt has the effect: this one was given up, or is older, and must not go on.
+
+    Raised by ``once``. An attempt that was given up is heard by nobody; any other is tried again as the job says.
+    """

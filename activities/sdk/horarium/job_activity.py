@@ -20,10 +20,12 @@ from temporalio.exceptions import ApplicationError
 from horarium.attempt import Attempt, entered
 from horarium.attempt_failure import cause_of, passes_through, to_application_error
 from horarium.clock import now
+from horarium.effect_desk import EffectDesk
 from horarium.error import PermanentError
 from horarium.heartbeat import heartbeating, heartbeating_from_thread
 from horarium.job_run import JobRun
 from horarium.payload_fit import PayloadFit
+from horarium.trace import traced
 
 JOB_WORKFLOW: Final = "HorariumJob"
 
@@ -41,8 +43,18 @@ _DEFINITION: Final = "__temporal_activity_definition"
 _JOB_RUN: TypeAdapter[JobRun[Any]] = TypeAdapter(JobRun[Any])
 
 
-def wrap_activity(function: ActivityFunction, *, worker: str) -> ActivityFunction:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Host:
+    """Where attempts are made."""
+
+    worker: str
+    effects: EffectDesk | None
+
+
+def wrap_activity(function: ActivityFunction, *, worker: str, effects: EffectDesk | None = None) -> ActivityFunction:
     """Wrap an ``@activity.defn`` function, method or callable object; ``worker`` is the identity to report.
+
+    Without ``effects`` the function cannot use ``once``. The desk is the caller's, who closes it when the worker has ended.
 
     Wrapping twice is wrapping once. Dynamic activities are left alone: they take raw arguments by definition. For
     workers that cannot use ``HorariumPlugin``, which does this for every activity of a worker.
@@ -52,7 +64,7 @@ def wrap_activity(function: ActivityFunction, *, worker: str) -> ActivityFunctio
         return function
     fit = PayloadFit(function)
     wrap = _wrap_async if definition.is_async else _wrap_sync
-    wrapper = wrap(function, definition.arg_types, fit, worker)
+    wrapper = wrap(function, definition.arg_types, fit, _Host(worker=worker, effects=effects))
     update_wrapper(wrapper, function, updated=())
     # As many raw arguments as the function has parameters: Temporal heeds the types only where the numbers agree, which
     # for calls by other workflows is when the function's own types count, and where they do not, decodes without any.
@@ -74,13 +86,14 @@ def payload_fit_of(function: ActivityFunction) -> PayloadFit | None:
 
 
 def _wrap_async(
-    function: ActivityFunction, hints: Sequence[Any] | None, fit: PayloadFit, worker: str
+    function: ActivityFunction, hints: Sequence[Any] | None, fit: PayloadFit, host: _Host
 ) -> ActivityFunction:
     async def run_attempt(*arguments: Any) -> Any:
         if not _is_called_by_job():
             return await function(*_decode(arguments, hints))
-        attempt = _begin(arguments, worker)
-        with entered(attempt), _reporting_failures(attempt):
+        attempt = _begin(arguments, host)
+        with entered(attempt), _reporting_failures(attempt), traced(attempt.run):
+            attempt.resolve_secrets()
             async with heartbeating(attempt):
                 returned = await function(*fit.arguments(attempt.run))
             return attempt.report_success(returned).to_json()
@@ -89,13 +102,14 @@ def _wrap_async(
 
 
 def _wrap_sync(
-    function: ActivityFunction, hints: Sequence[Any] | None, fit: PayloadFit, worker: str
+    function: ActivityFunction, hints: Sequence[Any] | None, fit: PayloadFit, host: _Host
 ) -> ActivityFunction:
     def run_attempt(*arguments: Any) -> Any:
         if not _is_called_by_job():
             return function(*_decode(arguments, hints))
-        attempt = _begin(arguments, worker)
-        with entered(attempt), _reporting_failures(attempt):
+        attempt = _begin(arguments, host)
+        with entered(attempt), _reporting_failures(attempt), traced(attempt.run):
+            attempt.resolve_secrets()
             with heartbeating_from_thread(attempt):
                 returned = function(*fit.arguments(attempt.run))
             return attempt.report_success(returned).to_json()
@@ -107,7 +121,7 @@ def _is_called_by_job() -> bool:
     return activity.info().workflow_type in JOB_WORKFLOW_TYPES
 
 
-def _begin(arguments: Sequence[Any], worker: str) -> Attempt:
+def _begin(arguments: Sequence[Any], host: _Host) -> Attempt:
     started_at = now()
     try:
         [argument] = arguments
@@ -115,7 +129,7 @@ def _begin(arguments: Sequence[Any], worker: str) -> Attempt:
     except (ValueError, ValidationError) as error:
         message = f"the worker's horarium package cannot read this run: {error}"
         raise ApplicationError(message, type=PermanentError.__name__, non_retryable=True) from error
-    return Attempt(run=run, worker=worker, started_at=started_at)
+    return Attempt(run=run, worker=host.worker, started_at=started_at, effects=host.effects)
 
 
 def _document(argument: Any) -> str | bytes:
@@ -145,4 +159,5 @@ def _reporting_failures(attempt: Attempt) -> Iterator[None]:
     except BaseException as error:
         if passes_through(error):
             raise
-        raise to_application_error(error, attempt.report()) from cause_of(error)
+        failure = to_application_error(error, attempt.report(), secrets=attempt.secrets)
+        raise failure from cause_of(error, secrets=attempt.secrets)

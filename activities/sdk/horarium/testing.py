@@ -27,6 +27,9 @@ from typing_extensions import Unpack
 from horarium.attempt import listening
 from horarium.attempt_report import parse_attempt_report
 from horarium.clock import now, reading
+from horarium.effect import EffectStore
+from horarium.effect_desk import EffectDesk
+from horarium.effect_memory import MemoryEffectStore
 from horarium.job_activity import JOB_WORKFLOW, name_of, wrap_activity
 from horarium.job_run import JobRun, RunKind
 from horarium.plain_json import CHECKPOINT_LIMIT, to_plain_json
@@ -145,6 +148,9 @@ class RunOptions(TypedDict, total=False):
     clock: FakeClock
     """Default: the real one."""
 
+    effects: EffectStore
+    """Where ``once`` keeps its claims. Default: an empty one in memory, for all attempts of ``run_to_end``."""
+
     cancel_after: timedelta
     """Cancel the attempt after so long, by the real clock."""
 
@@ -167,6 +173,7 @@ def run_to_end(function: Function, **options: Unpack[RunOptions]) -> Sequence[Jo
 
 async def run_to_end_async(function: Function, **options: Unpack[RunOptions]) -> Sequence[JobResult]:
     """``run_to_end`` for tests that are ``async``."""
+    options.setdefault("effects", MemoryEffectStore())
     results = [await run_job_async(function, **options)]
     while (last := results[-1]).failure and last.failure.retryable and last.run.attempt < last.run.max_attempts:
         if clock := options.get("clock"):
@@ -186,29 +193,30 @@ async def run_job_async(function: Function, **options: Unpack[RunOptions]) -> Jo
 
 
 class JobTester:
-    """Runs a test's jobs under one clock."""
+    """Runs a test's jobs under one clock, and with one store of effects: what one run has done, a second one does not repeat."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
+        self.effects = MemoryEffectStore()
 
     def run(self, function: Function, **options: Unpack[RunOptions]) -> JobResult:
         """``run_job`` under the clock."""
-        return run_job(function, **self._with_clock(options))
+        return run_job(function, **self._with_own(options))
 
     async def run_async(self, function: Function, **options: Unpack[RunOptions]) -> JobResult:
         """``run_job_async`` under the clock."""
-        return await run_job_async(function, **self._with_clock(options))
+        return await run_job_async(function, **self._with_own(options))
 
     def run_to_end(self, function: Function, **options: Unpack[RunOptions]) -> Sequence[JobResult]:
         """``run_to_end`` under the clock."""
-        return run_to_end(function, **self._with_clock(options))
+        return run_to_end(function, **self._with_own(options))
 
     async def run_to_end_async(self, function: Function, **options: Unpack[RunOptions]) -> Sequence[JobResult]:
         """``run_to_end_async`` under the clock."""
-        return await run_to_end_async(function, **self._with_clock(options))
+        return await run_to_end_async(function, **self._with_own(options))
 
-    def _with_clock(self, options: RunOptions) -> RunOptions:
-        return {"clock": self.clock, **options}
+    def _with_own(self, options: RunOptions) -> RunOptions:
+        return {"clock": self.clock, "effects": self.effects, **options}
 
 
 class _Attempt:
@@ -216,7 +224,8 @@ class _Attempt:
 
     def __init__(self, function: Function, options: RunOptions) -> None:
         self._run = _make_run(options)
-        self._function = wrap_activity(function, worker="test")
+        self._desk = EffectDesk(options.get("effects") or MemoryEffectStore())
+        self._function = wrap_activity(function, worker="test", effects=self._desk)
         self._is_async = inspect.iscoroutinefunction(self._function)
         self._environment = _make_environment(self._run, name_of(function))
         self._loop, self._thread = asyncio.get_running_loop(), threading.current_thread()
@@ -249,6 +258,7 @@ class _Attempt:
         finally:
             if timer:
                 timer.cancel()
+            await asyncio.to_thread(self._desk.close)
         return answer
 
     def _note_checkpoint(self, value: JsonValue) -> None:
