@@ -4,7 +4,8 @@
 decides nothing, and is rebuilt from Temporal when lost. Only ``mirror_writer`` writes it. Every row carries the ``version`` of
 the record that it shows, and only a higher version replaces it: late, repeated and reordered writes change nothing.
 
-**Store** (``idempotency_records``): the truth, found nowhere else, to be backed up. Each table has one owner, named below.
+**Store** (``idempotency_records``, ``effect_claims``): the truth, found nowhere else, to be backed up. Each table has one owner,
+named below.
 
 There are no foreign keys: a run may be recorded before its job, an attempt before its run. On PostgreSQL ``runs``, ``attempts``
 and ``ledger`` are partitioned by month (see ``partition``), which is why their keys hold the nominal time.
@@ -21,6 +22,8 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import registry
 from sqlalchemy.types import DateTime, TypeDecorator
 from sqlmodel import Field, SQLModel
+
+from horarium.effect_sql import effect_claims_table
 
 NAMING = {
     "pk": "pk_%(table_name)s",
@@ -289,3 +292,7 @@ RUNS = _table(RunRow)
 ATTEMPTS = _table(AttemptRow)
 LEDGER = _table(LedgerRow)
 IDEMPOTENCY_RECORDS = _table(IdempotencyRow)
+
+# Claims of effects. Store; owned by the SDK's ``effect_sql``, which workers of teams use without us. A claim is kept for a while
+# after it was last asked for (``effect_retention``).
+EFFECT_CLAIMS = effect_claims_table(METADATA)

@@ -14,7 +14,7 @@ from activities.schema import comparison_options, is_current, migrate
 from activities.tables import METADATA
 from tests.records import NOON
 
-TABLES = {"alembic_version", "jobs", "runs", "attempts", "ledger", "idempotency_records"}
+TABLES = {"alembic_version", "jobs", "runs", "attempts", "ledger", "idempotency_records", "effect_claims"}
 
 
 async def _tables(url: str) -> set[str]:
