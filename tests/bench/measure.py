@@ -7,6 +7,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -14,6 +15,7 @@ from tests.bench.fire_log import BenchJob, look
 from tests.bench.result import Burst, Cost, Rate
 from tests.bench.stand import Stand
 from tests.bench.statistic import percentile
+from tests.eventually import eventually
 
 Tell = Callable[[str], None]
 """Shows where a measurement is."""
@@ -149,6 +151,5 @@ async def _just_before_a_second(at_least: float | None = None) -> float:
 
 
 async def _until_all_begun(stand: Stand, jobs: list[BenchJob], start: float, end: float) -> None:
-    deadline = time.time() + SETTLE.total_seconds()
-    while look(stand.log, jobs, start, end).lost and time.time() < deadline:
-        await asyncio.sleep(0.1)
+    with suppress(AssertionError):
+        await eventually(lambda: not look(stand.log, jobs, start, end).lost, limit=SETTLE)

@@ -95,6 +95,15 @@ class Mirror:
     rows_a_transaction: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class Nights:
+    """Rows of the table of clock changes, and how many of them are not as they should be."""
+
+    rows: int
+    ours_wrong: int
+    native_wrong: int
+
+
 @dataclass(kw_only=True)
 class Results:
     """All of a bench; what was not asked for is empty."""
@@ -106,4 +115,5 @@ class Results:
     cache: dict[Column, Cache] = field(default_factory=dict)
     sleepers: Sleepers | None = None
     mirror: list[Mirror] = field(default_factory=list)
+    dst: Nights | None = None
     seconds: float = 0.0

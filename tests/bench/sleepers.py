@@ -15,6 +15,7 @@ from tests.bench.fire_log import BenchJob, Seen, look
 from tests.bench.measure import Tell
 from tests.bench.result import Sleepers
 from tests.bench.stand import MIRROR, Stand, standing
+from tests.eventually import eventually
 
 BEHIND_AT_MOST = 100
 """Registered jobs that are not asleep yet. More at once would only starve each other of planning."""
@@ -80,8 +81,7 @@ async def _put_to_sleep(stand: Stand, jobs: list[BenchJob], *, already: int, tel
             await stand.register_all(jobs[sent : sent + room], rate=10_000)
             sent += room
         await asyncio.sleep(0.1)
-    while _count_jobs(stand) < already + len(jobs):
-        await asyncio.sleep(0.1)
+    await eventually(lambda: _count_jobs(stand) >= already + len(jobs))
     await asyncio.sleep(3)
 
 

@@ -123,7 +123,7 @@ class Stand:
 
     def memory(self) -> tuple[int, int]:
         """Bytes that the server and the worker hold."""
-        return tuple(psutil.Process(pid).memory_info().rss for pid in (self.server.process.pid, self.worker.pid))
+        return _resident_bytes(self.server.process.pid), _resident_bytes(self.worker.pid)
 
     def database_bytes(self) -> tuple[int, int]:
         """Bytes in Temporal's database and in the mirror, logs of the last writes included."""
@@ -163,7 +163,8 @@ class Stand:
             "activities": "tests.bench.job_code",
             "log_level": "warning",
             "long_sleep_threshold": str((ALWAYS if self.column is Column.LONG_SLEEP else NEVER).total_seconds()),
-        } | self._settings
+            **self._settings,
+        }
         bench = {FIRE_LOG_VARIABLE: str(self.log.path), "PYTHONPATH": str(ROOT)}
         return ChildCommand(
             name="worker",
@@ -236,6 +237,11 @@ def _sum_metric(text: str, name: str) -> float:
 def _cpu_seconds(pid: int) -> float:
     times = psutil.Process(pid).cpu_times()
     return times.user + times.system
+
+
+def _resident_bytes(pid: int) -> int:
+    size: int = psutil.Process(pid).memory_info().rss
+    return size
 
 
 def _file_bytes(path: Path) -> int:
