@@ -89,7 +89,8 @@ async def run_of(api: httpx.AsyncClient, body: dict[str, Any]) -> dict[str, Any]
         runs: list[dict[str, Any]] = (await api.get(path)).json()
         return runs[0] if runs and runs[0]["finished_at"] else None
 
-    return await eventually(ended, limit=timedelta(seconds=60))
+    found: dict[str, Any] = await eventually(ended, limit=timedelta(seconds=60))
+    return found
 
 
 async def test_jobs_run_in_node(node_worker: NodeWorker, api: httpx.AsyncClient) -> None:

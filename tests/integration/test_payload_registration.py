@@ -82,12 +82,14 @@ async def test_a_payload_is_checked_when_the_job_is_registered(author_stack: Api
     """With a pointer to each bad member; nothing is registered. What fits is accepted without a word, and runs."""
     queue = unique("reports")
     async with team_worker(author_stack, queue, [send]):
-        bad = job(queue, {"report_type": "x", "recipients": ["a", 1]}, job_id=unique("bad"))
+        bad = job(queue, {"report_type": "x", "recipients": ["a", 1]})
         assert await refused(api, bad) == {
             "/payload/report_type": "at least 3 characters",
             "/payload/recipients/1": "give a string",
         }
-        assert (await api.get(f"/jobs/{bad['job_id']}/ledger")).status_code in (200, 404)
+        job_id = unique("bad")
+        assert (await api.post("/jobs", json=bad | {"job_id": job_id})).status_code == 422
+        assert (await api.get(f"/jobs/{job_id}")).status_code == 404
         good = await accepted(api, job(queue, {"report_type": "weekly"}, schedule="@every 1s", max_runs=1))
         assert good["warnings"] == []
         run = await eventually(lambda: first_run(api, good["job_id"]))
