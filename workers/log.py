@@ -15,6 +15,7 @@ from opentelemetry import trace
 from temporalio import activity, workflow
 
 from horarium.log import run_fields
+from horarium.secret_log import HidingFormatter
 from workers.settings import LogFormat
 from workers.temporal_name import names_in_activity_id, names_in_workflow_id
 
@@ -71,7 +72,7 @@ def configure_logging(level: str, *, form: LogFormat = "text") -> None:
     """Send the logs of this process to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     text = FieldFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    handler.setFormatter(JsonFormatter() if form == "json" else text)
+    handler.setFormatter(HidingFormatter(JsonFormatter() if form == "json" else text))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # These loggers write what they know into the text as well, which then is a different one each time.
     activity.logger.activity_info_on_message = False
@@ -116,12 +117,12 @@ def _to_json(line: Fields) -> str:
     """Write JSON in ASCII, so that any text fits any reader; what JSON does not know is spelled out."""
     try:
         return json.dumps(line, default=str, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
+    except Exception:  # whatever a stranger's value does
         return json.dumps({name: _spelled_out(value) for name, value in line.items()})
 
 
 def _spelled_out(value: object) -> str:
     try:
         return str(value)
-    except Exception:  # whatever a stranger's __str__ does
+    except Exception:
         return f"<{type(value).__name__}>"
