@@ -34,6 +34,7 @@ NAMING = {
 
 _WITH_A_NOMINAL_TIME = text("kind IN ('scheduled', 'catch_up')")
 _NOT_FINISHED_JOBS = text("state = 'active'")
+_DEAD = text("status = 'dead'")
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -158,6 +159,15 @@ class RunRow(Mirror, table=True):
             postgresql_where=_WITH_A_NOMINAL_TIME,
             sqlite_where=_WITH_A_NOMINAL_TIME,
         ),
+        # The dead letters, whose order is that of their ends. Few among the runs of years.
+        Index(
+            "ix_runs_dead_letters",
+            "tenant",
+            "finished_at",
+            "run_id",
+            postgresql_where=_DEAD,
+            sqlite_where=_DEAD,
+        ),
         {"postgresql_partition_by": "RANGE (scheduled_at)"},
     )
 
@@ -184,6 +194,8 @@ class RunRow(Mirror, table=True):
     idempotency_key: str = Field(sa_type=Text)
     superseded: bool
     detached: bool
+    redrive_of: str | None = Field(default=None, sa_type=Text)
+    redriven_by: str | None = Field(default=None, sa_type=Text)
     dispatched_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     started_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     finished_at: datetime | None = Field(default=None, sa_type=UtcDateTime)

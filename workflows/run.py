@@ -210,6 +210,12 @@ class Run(Value):
     detached: bool = False
     """Carried out by a workflow of its own, which then writes its rows."""
 
+    redrive_of: str | None = None
+    """Of kind REDRIVE: the dead run that it repeats, by id."""
+
+    redriven_by: str | None = None
+    """Only of a dead run: the run that repeats it, by id. Set when that is taken on."""
+
     dispatched_at: datetime | None = None
     """When the current attempt was handed to the task queue."""
 

@@ -106,6 +106,8 @@ def _create_runs() -> None:
         sa.Column("idempotency_key", sa.Text(), nullable=False),
         sa.Column("superseded", sa.Boolean(), nullable=False),
         sa.Column("detached", sa.Boolean(), nullable=False),
+        sa.Column("redrive_of", sa.Text(), nullable=True),
+        sa.Column("redriven_by", sa.Text(), nullable=True),
         sa.Column("dispatched_at", INSTANT, nullable=True),
         sa.Column("started_at", INSTANT, nullable=True),
         sa.Column("finished_at", INSTANT, nullable=True),
@@ -126,6 +128,13 @@ def _create_runs() -> None:
         "ix_runs_tenant_job_id_status_scheduled_at_run_id",
         "runs",
         ["tenant", "job_id", "status", "scheduled_at", "run_id"],
+    )
+    op.create_index(
+        "ix_runs_dead_letters",
+        "runs",
+        ["tenant", "finished_at", "run_id"],
+        postgresql_where=sa.text("status = 'dead'"),
+        sqlite_where=sa.text("status = 'dead'"),
     )
     op.create_index(
         "uq_runs_nominal_time",
