@@ -3,10 +3,11 @@
 from datetime import UTC, datetime, timedelta
 
 from temporalio import activity
-from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType
+from temporalio.api.enums.v1 import PendingActivityState, PendingWorkflowTaskState, TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
 from workflows.contracts import OBSERVE_ATTEMPT
@@ -14,6 +15,13 @@ from workflows.observation import Observation, ObserveRequest
 
 POLL_LASTS = timedelta(seconds=75)
 """A poll lasts up to a minute. The server lists pollers for five: an older entry is a worker that was killed."""
+
+
+UNTAKEN_LENGTH = 2
+"""Events of a workflow that no worker has had: it was started, and its first task scheduled."""
+
+REPORTED_PROBLEMS = SearchAttributeKey.for_keyword_list("TemporalReportedProblems")
+"""Set by the server on a workflow whose tasks fail again and again."""
 
 
 class Observer:
@@ -25,6 +33,8 @@ class Observer:
     @activity.defn(name=OBSERVE_ATTEMPT)
     async def observe_attempt(self, request: ObserveRequest) -> Observation:
         """Say what Temporal knows about an attempt."""
+        if request.child_id:
+            return await self._observe_child(request)
         try:
             described = await self._client.get_workflow_handle(request.workflow_id).describe()
         except RPCError as error:
@@ -38,18 +48,38 @@ class Observer:
             return Observation(started_at=started_at, worker=worker)
         return Observation(polled=await is_polled(self._client, request.task_queue))
 
+    async def _observe_child(self, request: ObserveRequest) -> Observation:
+        """Say what Temporal knows about an attempt that is a workflow. Raises ``RPCError`` when it is not there (yet)."""
+        described = await self._client.get_workflow_handle(request.child_id).describe()
+        if not _is_taken(described):
+            return Observation(polled=await is_polled(self._client, request.task_queue, workflows=True))
+        problems = described.typed_search_attributes.get(REPORTED_PROBLEMS)
+        trouble = f"its workflow cannot go on: {', '.join(problems)}" if problems else None
+        return Observation(started_at=described.start_time, trouble=trouble)
 
-async def is_polled(client: Client, task_queue: str) -> bool:
-    """Say whether any worker polls the queue for activities."""
+
+async def is_polled(client: Client, task_queue: str, *, workflows: bool = False) -> bool:
+    """Say whether any worker polls the queue for activities, or for workflows."""
+    kind = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW if workflows else TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
     answer = await client.workflow_service.describe_task_queue(
         DescribeTaskQueueRequest(
             namespace=client.namespace,
             task_queue=TaskQueue(name=task_queue),
-            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+            task_queue_type=kind,
         )
     )
     oldest = datetime.now(UTC) - POLL_LASTS
     return any(poller.last_access_time.ToDatetime(tzinfo=UTC) >= oldest for poller in answer.pollers)
+
+
+def _is_taken(described: WorkflowExecutionDescription) -> bool:
+    """Say whether any worker has ever had a task of a workflow, or of the run of it that continued as this one."""
+    raw = described.raw_description
+    info = raw.workflow_execution_info
+    if described.status is not WorkflowExecutionStatus.RUNNING or info.first_run_id not in ("", described.run_id):
+        return True
+    state = raw.pending_workflow_task.state
+    return info.history_length > UNTAKEN_LENGTH or state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED
 
 
 def _started(described: WorkflowExecutionDescription, activity_id: str) -> tuple[datetime | None, str | None]:

@@ -5,9 +5,10 @@ retries are the workflow's, so that each is visible in the history and parking u
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
 
 from pydantic import JsonValue
@@ -22,8 +23,9 @@ from workflows.attempt_end import end_of_failure, end_of_success
 from workflows.classification import is_downstreams_fault, is_retryable
 from workflows.contracts import ADMIT_ATTEMPT, LOCAL_ACTIVITY_TIMEOUT, NOTE_ATTEMPT
 from workflows.job import CatchUpPolicy, JobDefinition, OverlapPolicy
+from workflows.policies import LANE
 from workflows.resilience import AttemptEnd
-from workflows.run import AttemptStatus, Failure, Run, RunKind
+from workflows.run import AttemptStatus, Failure, Run
 from workflows.target import activity_call
 from workflows.telemetry import attempt_scope
 
@@ -46,10 +48,8 @@ class AttemptOrder:
     run: Run
 
 
-class MakeAttempt(Protocol):
-    """Makes the current attempt of a run. Never raises what the attempt may have done."""
-
-    async def __call__(self, order: AttemptOrder, *, now: datetime) -> AttemptEnd: ...
+MakeAttempt: TypeAlias = Callable[[AttemptOrder], Awaitable[AttemptEnd]]
+"""Makes the current attempt of a run. Never raises what the attempt may have done."""
 
 
 def activity_id(run: Run) -> str:
@@ -57,7 +57,7 @@ def activity_id(run: Run) -> str:
     return f"{run.run_id}#{run.attempt}.{run.parkings}"
 
 
-async def perform_attempt(order: AttemptOrder, *, now: datetime, make: MakeAttempt | None = None) -> AttemptEnd:
+async def perform_attempt(order: AttemptOrder, *, make: MakeAttempt | None = None) -> AttemptEnd:
     """Make the current attempt of a run, if its downstream allows it, and say how it ended.
 
     Never raises what the attempt may have done. A job without a downstream is asked nothing. ``make`` is ``call_activity``
@@ -65,7 +65,7 @@ async def perform_attempt(order: AttemptOrder, *, now: datetime, make: MakeAttem
     """
     make = make or call_activity
     if not order.definition.downstream:
-        return await make(order, now=now)
+        return await make(order)
     try:
         admission = await _ask_admission(order)
         if not admission.admitted:
@@ -78,7 +78,7 @@ async def perform_attempt(order: AttemptOrder, *, now: datetime, make: MakeAttem
             )
     except asyncio.CancelledError:
         return AttemptEnd(run_id=order.run.run_id, status=AttemptStatus.CANCELLED)
-    end = await make(order, now=now)
+    end = await make(order)
     return replace(end, verdict=await _note_end(order, end, is_probe=admission.is_probe))
 
 
@@ -132,7 +132,7 @@ async def _note_end(order: AttemptOrder, end: AttemptEnd, *, is_probe: bool) -> 
     return verdict
 
 
-async def call_activity(order: AttemptOrder, *, now: datetime) -> AttemptEnd:
+async def call_activity(order: AttemptOrder) -> AttemptEnd:
     """Make an attempt by the activity that carries out the job's target."""
     definition, run = order.definition, order.run
     call = activity_call(definition.target, payload=definition.payload)
@@ -146,7 +146,7 @@ async def call_activity(order: AttemptOrder, *, now: datetime) -> AttemptEnd:
                 result_type=RawValue,
                 activity_id=activity_id(run),
                 start_to_close_timeout=definition.timeout,
-                schedule_to_start_timeout=_queue_timeout(definition, run, now=now),
+                schedule_to_start_timeout=queue_timeout(definition, run, now=workflow.now()),
                 heartbeat_timeout=definition.heartbeat_timeout,
                 retry_policy=ONE_ATTEMPT,
                 cancellation_type=_cancellation_type(definition),
@@ -181,7 +181,8 @@ def job_run(order: AttemptOrder, *, payload: JsonValue) -> JobRun[JsonValue]:
     )
 
 
-def _queue_timeout(definition: JobDefinition, run: Run, *, now: datetime) -> timedelta:
+def queue_timeout(definition: JobDefinition, run: Run, *, now: datetime) -> timedelta:
+    """Say how long an attempt may wait for a worker."""
     if definition.missed_window is CatchUpPolicy.DEADLINE and definition.max_delay is not None and run.attempt == 1:
         # The deadline is for the actual start, which is when a worker takes it.
         return max(timedelta(seconds=1), min(definition.queue_timeout, run.target_at + definition.max_delay - now))
@@ -197,8 +198,7 @@ def _cancellation_type(definition: JobDefinition) -> workflow.ActivityCancellati
 
 def priority_of(order: AttemptOrder) -> Priority:
     """Put the lane of catch-up and backfill behind live runs, and tenants beside each other."""
-    low = order.run.kind in (RunKind.CATCH_UP, RunKind.BACKFILL)
-    return Priority(priority_key=CATCH_UP_PRIORITY if low else None, fairness_key=order.tenant[:64])
+    return Priority(priority_key=CATCH_UP_PRIORITY if order.run.kind in LANE else None, fairness_key=order.tenant[:64])
 
 
 def summary_of(definition: JobDefinition, run: Run) -> str:

@@ -64,9 +64,9 @@ def end_of_failure(run: Run, cause: BaseException | None, *, task_queue: str) ->
         case ApplicationError():
             return _end_of_application_error(run, cause)
         case FailureError():
-            return _end(run, AttemptStatus.FAILED, Failure(type=type(cause).__name__, message=_clip(str(cause))), None)
+            return _end(run, AttemptStatus.FAILED, Failure(type=type(cause).__name__, message=clip(str(cause))), None)
         case _:
-            return _end(run, AttemptStatus.FAILED, Failure(type="unknown", message=_clip(str(cause))), None)
+            return _end(run, AttemptStatus.FAILED, Failure(type="unknown", message=clip(str(cause))), None)
 
 
 def _end_of_application_error(run: Run, error: ApplicationError) -> AttemptEnd:
@@ -75,7 +75,7 @@ def _end_of_application_error(run: Run, error: ApplicationError) -> AttemptEnd:
         type=error.type or "ApplicationError",
         types=report.error_types if report else (),
         http_status=report.http_status if report else None,
-        message=_clip(error.message),
+        message=clip(error.message),
         retryable=not error.non_retryable,
         retry_after=error.next_retry_delay,
     )
@@ -129,5 +129,6 @@ def _read_json(payload: Payload) -> JsonValue:
     return value
 
 
-def _clip(text: str) -> str:
+def clip(text: str) -> str:
+    """Cut a message to what is kept of it."""
     return text if len(text) <= MESSAGE_LIMIT else text[: MESSAGE_LIMIT - 1] + "…"

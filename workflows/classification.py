@@ -39,6 +39,7 @@ TIMEOUT_TYPES: Final = frozenset({"timeout", "Timeout", "TimeoutError", "ReadTim
 CONNECT_TYPES: Final = frozenset(
     {
         "ConnectFailure",
+        "ConnectionLost",
         "ConnectionError",
         "ConnectionRefusedError",
         "ConnectionResetError",
@@ -51,7 +52,7 @@ CONNECT_TYPES: Final = frozenset(
         "RemoteProtocolError",
     }
 )
-"""Of Python's own exceptions, and of httpx, requests and urllib3."""
+"""Ours, those of Python itself, and of httpx, requests and urllib3."""
 
 LOST_TYPES: Final = frozenset({"lost", "WorkerShutdown"})
 

@@ -31,6 +31,27 @@ class DeleteCommand(Value):
     """Cancel the runs that are not final, rather than let them end."""
 
 
+class RedriveCommand(Value):
+    """Argument of ``UPDATE_REDRIVE``, answered by a ``RedriveAnswer``: run a dead run again."""
+
+    key: str = ""
+    """The name of the redrive too: whoever asks for the same one asks for nothing new."""
+
+    run_id: str = ""
+    """Of the redrive; made from that of the dead run."""
+
+    dead: Run
+    """As the mirror shows it: the job itself has forgotten it."""
+
+
+class RedriveAnswer(Value):
+    """A redrive that was taken on, now or before."""
+
+    run_id: str = ""
+    rows: MirrorBatch = MirrorBatch()
+    """The job, and the dead run and its redrive where the mirror may not have them yet."""
+
+
 class RunInput(Value):
     """Input of ``RunWorkflow``: one run that its job has handed over, its first attempt numbered and fenced."""
 
@@ -46,4 +67,5 @@ class RunInput(Value):
     """Records that the mirror had not confirmed when the run continued as new."""
 
     visible_after: timedelta = timedelta(seconds=2)
-    """As in ``Tuning``."""
+    history_limit: int = 400
+    """Both as in ``Tuning``."""

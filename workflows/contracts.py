@@ -59,6 +59,12 @@ UPDATE_END_PROBE: Final = "end_probe"
 UPDATE_RESET_BREAKER: Final = "reset"
 UPDATE_REGISTER: Final = "register"
 UPDATE_DELETE: Final = "delete"
+UPDATE_REDRIVE: Final = "redrive"
+"""``RedriveCommand -> RedriveAnswer``. Refused as ``BUSY`` while many wait already."""
+
+BUSY: Final = "Busy"
+"""Error type of a refused update: the same request may be taken later."""
+
 SIGNAL_RUN_ENDED: Final = "run_ended"
 
 SA_JOB: Final = SearchAttributeKey.for_keyword("HorariumJob")
@@ -86,6 +92,11 @@ def job_workflow_id(*, tenant: str, job_id: str) -> str:
 def run_workflow_id(*, tenant: str, run_id: str) -> str:
     """Name the workflow of a detached run."""
     return f"run/{tenant}/{run_id}"
+
+
+def attempt_workflow_id(*, tenant: str, run_id: str, attempt: int) -> str:
+    """Name the workflow that is an attempt of a run with a workflow target."""
+    return f"attempt/{tenant}/{run_id}/{attempt}"
 
 
 def records_workflow_id(*, tenant: str, job_id: str, version: int) -> str:

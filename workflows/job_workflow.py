@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Coroutine
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar
+from typing import TypeAlias, TypeVar, assert_never
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError, FailureError, WorkflowAlreadyStartedError, is_cancelled_exception
@@ -16,8 +16,9 @@ from temporalio.exceptions import ApplicationError, FailureError, WorkflowAlread
 with workflow.unsafe.imports_passed_through():
     from workflows.alarm import Alarm
     from workflows.attempt import ONE_ATTEMPT, AttemptOrder, activity_id, perform_attempt
-    from workflows.command import DeleteCommand, RegisterCommand, RunInput
+    from workflows.command import DeleteCommand, RedriveAnswer, RedriveCommand, RegisterCommand, RunInput
     from workflows.contracts import (
+        BUSY,
         JOB_WORKFLOW,
         LOCAL_ACTIVITY_TIMEOUT,
         LOGIC_VERSION,
@@ -34,6 +35,7 @@ with workflow.unsafe.imports_passed_through():
         SCHEDULER_TASK_QUEUE,
         SIGNAL_RUN_ENDED,
         UPDATE_DELETE,
+        UPDATE_REDRIVE,
         UPDATE_REGISTER,
         records_workflow_id,
         run_workflow_id,
@@ -52,6 +54,13 @@ with workflow.unsafe.imports_passed_through():
     from workflows.job_news import JobNews, news_of_job
     from workflows.observation import Observation, ObserveRequest, needs_no_more_looks, next_look, seen_run
     from workflows.outbox import highest_version, is_empty, job_record, record_count, sealed, without
+    from workflows.redrive import (
+        answer_redrive,
+        knows_redrive,
+        may_take_redrive,
+        take_redrive,
+        without_old_redrives,
+    )
     from workflows.resilience import AttemptEnd
     from workflows.run import AttemptStatus, Run
     from workflows.telemetry import is_listening, tell
@@ -83,6 +92,8 @@ with workflow.unsafe.imports_passed_through():
 
 T = TypeVar("T")
 
+Command: TypeAlias = DeleteCommand | RedriveCommand | RegisterCommand
+
 ANSWERS_KEPT = 100
 """Answers of control updates that a job remembers. The server does not tell a repeated update across continue-as-new."""
 
@@ -109,7 +120,7 @@ class JobWorkflow:
         """When this run was to begin, if it was woken before; it sleeps the long way no less far than that."""
 
         self._news = True
-        self._commands: list[DeleteCommand | RegisterCommand] = []
+        self._commands: list[Command] = []
         self._ended: list[AttemptEnd] = []
         self._reports: list[Run] = []
         self._refused: list[tuple[str, str]] = []
@@ -147,7 +158,7 @@ class JobWorkflow:
     @workflow.run
     async def run(self, given: JobInput) -> None:
         """Work until the job has no fire left, or is deleted, and everything about it is in the mirror."""
-        self._begin()
+        self._begin(given)
         while not self._is_over():
             try:
                 await self._take_turn()
@@ -188,17 +199,34 @@ class JobWorkflow:
         """
         return await self._obey(command)
 
+    @workflow.update(name=UPDATE_REDRIVE)
+    async def redrive(self, command: RedriveCommand) -> RedriveAnswer:
+        """Run a dead run again, in the catch-up lane; whatever the job's lifecycle. Answers the run that does it."""
+        if not knows_redrive(self._state, command.run_id):
+            self._enqueue(command)
+            await workflow.wait_condition(lambda: knows_redrive(self._state, command.run_id))
+        return answer_redrive(self._state, command)
+
+    @redrive.validator
+    def _refuse_if_full(self, command: RedriveCommand) -> None:
+        queued = sum(isinstance(each, RedriveCommand) for each in self._commands)
+        if not may_take_redrive(self._state, command, queued=queued):
+            raise ApplicationError("Many redrives of this job wait already.", type=BUSY)
+
     @workflow.signal(name=SIGNAL_RUN_ENDED)
     def run_ended(self, run: Run) -> None:
         """Take the report of a detached run."""
         self._reports.append(run)
         self._notice()
 
+    def _enqueue(self, command: Command) -> None:
+        if all(each.key != command.key for each in self._commands):
+            self._commands.append(command)
+        self._notice()
+
     async def _obey(self, command: DeleteCommand | RegisterCommand) -> JobRecord:
         if self._answer_to(command) is None:
-            if all(each.key != command.key for each in self._commands):
-                self._commands.append(command)
-            self._notice()
+            self._enqueue(command)
             await workflow.wait_condition(lambda: self._answer_to(command) is not None)
         answer = self._answer_to(command)
         assert answer is not None
@@ -212,9 +240,9 @@ class JobWorkflow:
     def _notice(self) -> None:
         self._news = True
 
-    def _begin(self) -> None:
+    def _begin(self, given: JobInput) -> None:
         now = workflow.now()
-        if workflow.info().continued_run_id is None:
+        if workflow.info().continued_run_id is None and not given.resumed:
             # The time of the start and not of this task: no worker may have been there for hours, and what fell due
             # meanwhile is missed, not lost.
             self._state = begin(self._state, now=workflow.info().workflow_start_time)
@@ -279,7 +307,7 @@ class JobWorkflow:
         for command in _drain(self._commands):
             self._carry_out_command(command)
 
-    def _carry_out_command(self, command: DeleteCommand | RegisterCommand) -> None:
+    def _carry_out_command(self, command: Command) -> None:
         now = workflow.now()
         refusal = ""
         match command:
@@ -291,6 +319,12 @@ class JobWorkflow:
                     self._plan_again_at = None
                 else:
                     refusal = "A job of this id exists."
+            case RedriveCommand():
+                # Remembered by its run's name.
+                self._state = take_redrive(self._state, command, now=now)
+                return
+            case _:
+                assert_never(command)
         self._state = self._state.model_copy(update={"version": self._state.version + 1})
         record = job_record(self._state).model_copy(update={"definition": JobDefinition()})
         answer = Answer(key=command.key, at=now, record=record, refusal=refusal)
@@ -341,13 +375,13 @@ class JobWorkflow:
         if run.detached:
             self._handed_over[run.run_id] = self._start_chore(self._start_run_workflow(run))
         else:
-            self._attempts[run.run_id] = self._start(self._attempt(run, now=now))
+            self._attempts[run.run_id] = self._start(self._attempt(run))
             self._attempts[run.run_id].add_done_callback(partial(self._end_untried, run.run_id))
 
-    async def _attempt(self, run: Run, *, now: datetime) -> None:
+    async def _attempt(self, run: Run) -> None:
         state = self._state
         order = AttemptOrder(tenant=state.tenant, job_id=state.job_id, definition=state.definition, run=run)
-        self._ended.append(await perform_attempt(order, now=now))
+        self._ended.append(await perform_attempt(order))
         self._notice()
 
     def _end_untried(self, run_id: str, attempt: asyncio.Task[None]) -> None:
@@ -358,7 +392,7 @@ class JobWorkflow:
     async def _start_run_workflow(self, run: Run) -> bool:
         state = self._state
         try:
-            await workflow.start_child_workflow(
+            handle = await workflow.start_child_workflow(
                 RUN_WORKFLOW,
                 RunInput(
                     tenant=state.tenant,
@@ -367,6 +401,7 @@ class JobWorkflow:
                     run=run,
                     version=state.version,
                     visible_after=self._tuning.visible_after,
+                    history_limit=self._tuning.history_limit,
                 ),
                 id=run_workflow_id(tenant=state.tenant, run_id=run.run_id),
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
@@ -378,7 +413,14 @@ class JobWorkflow:
         except FailureError as error:
             self._refused.append((run.run_id, f"Temporal refused to start the run: {error}"))
             return False
+        handle.add_done_callback(partial(self._look_if_broken, run.run_id))
         return True
+
+    def _look_if_broken(self, run_id: str, handle: asyncio.Task[Run]) -> None:
+        # A run that ends by itself has reported. This one was ended in Temporal, and only a look brings that to light.
+        if not handle.cancelled() and handle.exception() is not None:
+            self._looks[run_id] = workflow.now()
+            self._notice()
 
     def _start(self, work: Coroutine[None, None, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
@@ -605,9 +647,10 @@ class JobWorkflow:
         if self._news or self._is_busy():
             return
         now = workflow.now()
+        state = without_old_redrives(without_old_answers(self._state, now=now), now=now)
         searchable = job_search_attributes(self._state) if self._tuning.search_attributes else None
         workflow.continue_as_new(
-            JobInput(logic_version=LOGIC_VERSION, state=without_old_answers(self._state, now=now), sleep_until=wake),
+            JobInput(logic_version=LOGIC_VERSION, state=state, sleep_until=wake),
             backoff_start_interval=None if wake is None else wake - now,
             memo=job_memo(self._state),
             search_attributes=searchable,

@@ -21,6 +21,9 @@ class ObserveRequest(Value):
     activity_id: str = ""
     """Empty for a detached run, whose workflow as a whole is meant."""
 
+    child_id: str = ""
+    """The workflow that is the attempt, where it is one."""
+
     task_queue: str = ""
 
 
@@ -39,6 +42,9 @@ class Observation(Value):
 
     ended: bool = False
     """The workflow of a detached run has closed, or never existed."""
+
+    trouble: str | None = None
+    """What keeps an attempt that is a workflow from going on, as Temporal reports it."""
 
 
 def next_look(run: Run, *, now: datetime) -> datetime:
@@ -65,7 +71,12 @@ def seen_run(run: Run, seen: Observation, *, task_queue: str, now: datetime) -> 
     if seen.started_at is not None:
         started_at = run.started_at or seen.started_at
         return run.model_copy(
-            update={"status": RunStatus.RUNNING, "reason": None, "started_at": started_at, "worker": seen.worker}
+            update={
+                "status": RunStatus.RUNNING,
+                "reason": seen.trouble,
+                "started_at": started_at,
+                "worker": seen.worker,
+            }
         )
     waits = "waits for a worker of" if seen.polled else "no worker polls"
     return run.model_copy(update={"status": RunStatus.PENDING, "reason": f"{waits} task queue {task_queue}"})

@@ -5,14 +5,24 @@ continued as new many times meanwhile. The mirror is written beside all that: no
 """
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import FailureError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from workflows.attempt import ONE_ATTEMPT, AttemptOrder, activity_id, perform_attempt
+    from workflows.attempt import (
+        ONE_ATTEMPT,
+        AttemptOrder,
+        MakeAttempt,
+        activity_id,
+        call_activity,
+        perform_attempt,
+        queue_timeout,
+    )
     from workflows.command import RunInput
     from workflows.contracts import (
         LOGIC_VERSION,
@@ -26,7 +36,14 @@ with workflow.unsafe.imports_passed_through():
     )
     from workflows.job import AttemptRecord, MirrorBatch, RunRecord
     from workflows.job_news import JobNews, news_of_run
-    from workflows.observation import Observation, ObserveRequest, needs_no_more_looks, next_look, seen_run
+    from workflows.observation import (
+        SHORTEST_PAUSE,
+        Observation,
+        ObserveRequest,
+        needs_no_more_looks,
+        next_look,
+        seen_run,
+    )
     from workflows.outbox import is_empty, with_records, without
     from workflows.resilience import (
         AttemptEnd,
@@ -37,11 +54,10 @@ with workflow.unsafe.imports_passed_through():
         end_too_late,
     )
     from workflows.run import FINAL_STATUSES, Attempt, AttemptStatus, Run
+    from workflows.target import WorkflowTarget
     from workflows.telemetry import tell
     from workflows.turn import next_attempt
-
-HISTORY_LIMIT = 400
-"""Events; between two attempts a longer history continues as new."""
+    from workflows.workflow_attempt import child_id, run_child
 
 UNTIL_RECORDED = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30))
 
@@ -87,9 +103,9 @@ class RunWorkflow:
         at = self._run.next_attempt_at
         if at is None:
             return
-        if workflow.info().get_current_history_length() >= HISTORY_LIMIT:
+        if workflow.info().get_current_history_length() >= self._given.history_limit:
             now_known = {"run": self._run, "version": self._version, "unsent": self._unsent}
-            workflow.continue_as_new(self._given.model_copy(update=now_known))
+            workflow.continue_as_new(self._given.model_copy(update={**now_known, "logic_version": LOGIC_VERSION}))
         await workflow.sleep(max(0.0, (at - workflow.now()).total_seconds()))
         now = workflow.now()
         if comes_too_late(self._given.definition, self._run, now=now):
@@ -100,34 +116,60 @@ class RunWorkflow:
     async def _attempt(self) -> AttemptEnd:
         given = self._given
         order = AttemptOrder(tenant=given.tenant, job_id=given.job_id, definition=given.definition, run=self._run)
-        watch = asyncio.create_task(self._watch())
-        end = await perform_attempt(order, now=workflow.now())
-        watch.cancel()
-        if workflow.cancellation_reason() is None or end.status is AttemptStatus.SUCCESS:
-            return end
-        self._run = self._run.model_copy(update={"reason": _cancellation_reason()})
-        return as_cancelled(end)
+        in_vain = asyncio.Event()
+        beside = [asyncio.create_task(self._watch(order))]
+        if self._runs_workflow():
+            beside.append(asyncio.create_task(self._end_untaken(order, in_vain)))
+        end = await perform_attempt(order, make=self._maker(in_vain))
+        for task in beside:
+            task.cancel()
+        if _is_cancelled() and end.status is not AttemptStatus.SUCCESS:
+            self._run = self._run.model_copy(update={"reason": _cancellation_reason()})
+            return as_cancelled(end)
+        if end.status is AttemptStatus.CANCELLED:
+            self._run = self._run.model_copy(update={"reason": "its attempt was cancelled in Temporal"})
+        return end
 
-    async def _watch(self) -> None:
+    def _maker(self, in_vain: asyncio.Event) -> MakeAttempt:
+        return partial(run_child, in_vain=in_vain) if self._runs_workflow() else call_activity
+
+    def _runs_workflow(self) -> bool:
+        return isinstance(self._given.definition.target, WorkflowTarget)
+
+    async def _watch(self, order: AttemptOrder) -> None:
         """Show a run that does not answer, as running or as waiting for a worker, until that is settled."""
         at = workflow.now() + self._given.visible_after
         while True:
             await workflow.sleep(max(0.0, (at - workflow.now()).total_seconds()))
-            seen = await self._observe()
+            seen = await self._observe(order)
+            # The attempt is in this workflow's own history, as that of an inline run is in its job's.
+            inline = self._run.model_copy(update={"detached": False})
             if seen is not None:
-                queue = self._given.definition.target.task_queue
-                inline = self._run.model_copy(update={"detached": False})
-                shown = seen_run(inline, seen, task_queue=queue, now=workflow.now())
+                shown = seen_run(inline, seen, task_queue=order.definition.target.task_queue, now=workflow.now())
                 self._note(shown.model_copy(update={"detached": True}))
-                if needs_no_more_looks(inline, seen):
+                if needs_no_more_looks(inline, seen) and not self._runs_workflow():
                     return
-            at = next_look(self._run, now=workflow.now())
+            at = next_look(inline, now=workflow.now())
 
-    async def _observe(self) -> Observation | None:
+    async def _end_untaken(self, order: AttemptOrder, in_vain: asyncio.Event) -> None:
+        """Give up a workflow that no worker takes in time, or has taken when it is cancelled.
+
+        Temporal does so itself with an activity; a workflow that waits for a worker would wait on, and take no cancellation.
+        """
+        patience = queue_timeout(order.definition, order.run, now=workflow.now())
+        with suppress(asyncio.TimeoutError):
+            await workflow.wait_condition(_is_cancelled, timeout=patience)
+        while (seen := await self._observe(order)) is None:
+            await workflow.sleep(SHORTEST_PAUSE)
+        if seen.started_at is None:
+            in_vain.set()
+
+    async def _observe(self, order: AttemptOrder) -> Observation | None:
         request = ObserveRequest(
             workflow_id=workflow.info().workflow_id,
-            activity_id=activity_id(self._run),
-            task_queue=self._given.definition.target.task_queue,
+            activity_id=activity_id(order.run),
+            child_id=child_id(order) if self._runs_workflow() else "",
+            task_queue=order.definition.target.task_queue,
         )
         try:
             seen: Observation = await workflow.execute_activity(
@@ -198,6 +240,10 @@ class RunWorkflow:
         except FailureError:
             # The job was deleted and its workflow has closed. The run's rows are written all the same.
             workflow.logger.info("job_gone", extra={"run_id": self._run.run_id})
+
+
+def _is_cancelled() -> bool:
+    return workflow.cancellation_reason() is not None
 
 
 def _cancellation_reason() -> str:

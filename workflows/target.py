@@ -32,17 +32,34 @@ class SecretReference(Value):
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True, serialize_by_alias=True)
 
     name: str = Field(default="", alias="$secret")
-    prefix: str = ""
-    """Put before the secret, such as ``"Bearer "``."""
+
+
+HeaderValue: TypeAlias = str | SecretReference | tuple[str | SecretReference, ...]
+"""A list is put together: ``["Bearer ", {"$secret": "bank"}]``."""
+
+
+class HttpMethod(StrEnum):
+    """Methods that a job may use."""
+
+    GET = "GET"
+    HEAD = "HEAD"
+    POST = "POST"
+    PUT = "PUT"
+    PATCH = "PATCH"
+    DELETE = "DELETE"
+
+
+BODILESS: Final = frozenset({HttpMethod.GET, HttpMethod.HEAD})
+"""With these no body is sent."""
 
 
 class HttpTarget(Value):
     """Send an HTTP request. Carried out by our own activity ``http_request``, whose payload this is."""
 
     kind: Literal["http"] = "http"
-    method: str = "POST"
+    method: HttpMethod = HttpMethod.POST
     url: str = ""
-    headers: dict[str, str | SecretReference] = {}
+    headers: dict[str, HeaderValue] = {}
     body: JsonValue = None
     """``None``: the payload of the job. A string is sent as it stands, anything else as JSON."""
 
@@ -105,9 +122,8 @@ def activity_call(target: Target, *, payload: JsonValue) -> ActivityCall | None:
             return ActivityCall(activity=target.activity, task_queue=target.task_queue, payload=payload)
         case HttpTarget():
             request = target if target.body is not None else target.model_copy(update={"body": payload})
-            return ActivityCall(
-                activity=HTTP_REQUEST, task_queue=target.task_queue, payload=request.model_dump(mode="json")
-            )
+            document = request.model_dump(mode="json", exclude={"kind", "task_queue"})
+            return ActivityCall(activity=HTTP_REQUEST, task_queue=target.task_queue, payload=document)
         case WorkflowTarget():
             return None
         case _:
@@ -121,7 +137,7 @@ def target_name(target: Target) -> str:
             return target.activity
         case HttpTarget():
             parts = _split(target.url)
-            return f"{target.method} {parts.scheme}://{_host_and_port(parts)}{parts.path}"
+            return f"{target.method.value} {parts.scheme}://{_host_and_port(parts)}{parts.path}"
         case WorkflowTarget():
             return target.workflow
         case _:

@@ -47,6 +47,7 @@ from workflows.resilience import (
 )
 from workflows.run import FINAL_STATUSES, AttemptStatus, Outcome, Run, RunKind, RunStatus
 from workflows.schedule import Fire
+from workflows.target import WorkflowTarget
 
 DETACH_AFTER = timedelta(minutes=10)
 """A longer attempt would keep its job from continuing as new for too long."""
@@ -342,6 +343,9 @@ def register_again(state: JobState, registration: JobState, *, now: datetime) ->
             "fence": max(state.fence, registration.fence),
             "high_water": max(state.high_water, registration.high_water),
             "active": tuple(run.model_copy(update={"superseded": True}) for run in state.active),
+            # Redrives that were asked for since it was deleted.
+            "catch_up": state.catch_up,
+            "redriven": state.redriven,
             "cancelling": state.cancelling,
             "outbox": state.outbox,
             "answers": state.answers,
@@ -577,8 +581,10 @@ class _OpenTurn:
         # A second outage while the first is still being caught up. The old ones give up their place before the new ones
         # take one, so that all are held against `max_runs` by the same count.
         bound = self.state.definition.max_missed
-        surplus = self.state.catch_up[: max(0, len(self.state.catch_up) + coming - bound)]
-        self.state = self.state.model_copy(update={"catch_up": self.state.catch_up[len(surplus) :]})
+        missed = [run for run in self.state.catch_up if run.kind is RunKind.CATCH_UP]
+        surplus = missed[: max(0, len(missed) + coming - bound)]
+        kept = tuple(run for run in self.state.catch_up if run not in surplus)
+        self.state = self.state.model_copy(update={"catch_up": kept})
         for run in surplus:
             self._end_unstarted(run, Outcome.DROPPED, reason=f"more than max_missed ({bound}) fires were missed")
 
@@ -656,7 +662,8 @@ def _run_for(state: JobState, fire: Fire, *, kind: RunKind, stands_for: int, now
 
 
 def _wants_workflow(definition: JobDefinition) -> bool:
-    return definition.isolation is Isolation.WORKFLOW or definition.timeout > DETACH_AFTER
+    is_workflow = isinstance(definition.target, WorkflowTarget)
+    return is_workflow or definition.isolation is Isolation.WORKFLOW or definition.timeout > DETACH_AFTER
 
 
 def _workflow_of(state: JobState, run: Run, *, detached: bool) -> str:
