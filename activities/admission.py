@@ -42,8 +42,8 @@ from workflows.contracts import (
     UPDATE_END_PROBE,
     downstream_workflow_id,
 )
-from workflows.job import DEFAULT_TASK_QUEUE
 from workflows.resilience import BREAKER_OPEN
+from workflows.target import DEFAULT_TASK_QUEUE
 
 logger = logging.getLogger(__name__)
 
@@ -52,11 +52,24 @@ Answer = TypeVar("Answer")
 ASK_WITHIN: Final = timedelta(milliseconds=350)
 """For one question to Temporal: less than the half second that a local activity has."""
 
+TELL_WITHIN: Final = timedelta(seconds=10)
+PROBE_TELLINGS: Final = 6
+"""A probe whose end is never told holds the breaker open until it expires."""
+
 SHORTEST_SPREAD: Final = timedelta(seconds=5)
 """Over which even a few parked runs come back."""
 
-LEARN_AFTER: Final = 3
-"""Consecutive failures after which a process asks whether another one has opened the breaker."""
+ANSWERS_WITHIN: Final = timedelta(seconds=2)
+"""A dead downstream mostly says so at once."""
+
+PROVEN_FOR: Final = timedelta(seconds=60)
+"""After a success, as many attempts may be out as there are."""
+
+WAITS_ITS_TURN: Final = "waits its turn: many runs for one downstream"
+
+STREAK: Final = 3
+"""Consecutive failures that are no accident. From then on a process asks whether another one has opened the breaker, and
+retries are the breaker's business: it opens before they are many, and nothing dies of a budget meanwhile."""
 
 
 @dataclass
@@ -76,6 +89,15 @@ class Gate:
     parked: int = 0
     """Runs that were parked since it opened, and have not come back."""
 
+    sent: dict[str, datetime] = field(default_factory=dict)
+    """Attempts that were let through and have not answered, by run id."""
+
+    answered_at: datetime | None = None
+    """The last success."""
+
+    next_place_at: datetime = field(default_factory=lambda: datetime(1970, 1, 1, tzinfo=UTC))
+    """When an attempt could be sent if all were sent evenly."""
+
     next_return_at: datetime = field(default_factory=lambda: datetime(1970, 1, 1, tzinfo=UTC))
     """When the next of them may."""
 
@@ -88,6 +110,7 @@ class Admissions:
         self._policy = policy
         self._gates: dict[tuple[str, str], Gate] = {}
         self._chance = random.Random()
+        self._telling: set[asyncio.Task[None]] = set()
 
     @activity.defn(name=ADMIT_ATTEMPT)
     async def admit_attempt(self, request: AdmissionRequest) -> Admission:
@@ -104,8 +127,13 @@ class Admissions:
             self._take_in(gate, answer)
         if gate.open_until is not None:
             return self._park(gate, from_=gate.open_until, was_parked=request.was_parked)
-        if request.was_parked and not self._may_return(gate, now=now):
+        if request.was_parked and gate.parked and not self._may_return(gate, now=now):
             return self._park(gate, from_=now, was_parked=True)
+        if self._is_untried(gate, now=now):
+            return Admission(admitted=False, parked_until=now + ANSWERS_WITHIN, reason=WAITS_ITS_TURN)
+        if not request.was_parked and (turn := self._take_place(gate, now=now)) > now:
+            return Admission(admitted=False, parked_until=turn, reason=WAITS_ITS_TURN)
+        gate.sent[request.run_id] = now
         if request.is_first:
             gate.budget.count_first(now=now)
         return Admission()
@@ -114,10 +142,12 @@ class Admissions:
     async def note_attempt(self, notice: AttemptNotice) -> Verdict:
         """Take in how an attempt ended, and say what may follow."""
         gate, now = self._gate(notice.tenant, notice.downstream), datetime.now(UTC)
+        gate.sent.pop(notice.run_id, None)
         if notice.is_probe:
-            self._take_in(gate, await self._end_probe(notice))
+            await self._end_probe(gate, notice)
         elif notice.ok:
             gate.failures = 0
+            gate.answered_at = now
         else:
             await self._count_failure(gate, notice, now=now)
         if not notice.wants_retry:
@@ -125,7 +155,9 @@ class Admissions:
         if gate.open_until is not None:
             parked = self._park(gate, from_=gate.open_until, was_parked=False)
             return Verdict(kind=VerdictKind.PARK, parked_until=parked.parked_until)
-        return Verdict(kind=VerdictKind.RETRY if gate.budget.take_retry(now=now) else VerdictKind.EXHAUSTED)
+        if gate.failures >= STREAK or gate.budget.take_retry(now=now):
+            return Verdict()
+        return Verdict(kind=VerdictKind.EXHAUSTED)
 
     def _gate(self, tenant: str, downstream: str) -> Gate:
         return self._gates.setdefault((tenant, downstream), Gate(RetryBudget(policy=self._policy)))
@@ -145,13 +177,30 @@ class Admissions:
         gate.next_return_at = now + timedelta(seconds=1 / self._policy.readmission_rate)
         return True
 
+    def _is_untried(self, gate: Gate, *, now: datetime) -> bool:
+        """Say whether enough attempts are on their way to a downstream of which nobody knows whether it is well.
+
+        One that has not failed within ``ANSWERS_WITHIN`` does not fail at once: a slow downstream is not held back.
+        """
+        if gate.answered_at is not None and now - gate.answered_at < PROVEN_FOR and not gate.failures:
+            return False
+        gate.sent = {run_id: at for run_id, at in gate.sent.items() if now - at < ANSWERS_WITHIN}
+        return len(gate.sent) >= self._policy.failures_to_open
+
+    def _take_place(self, gate: Gate, *, now: datetime) -> datetime:
+        """Say when an attempt may be sent: now within a burst, else in its turn (the generic cell rate algorithm)."""
+        step = timedelta(seconds=1 / self._policy.admission_rate)
+        due = max(gate.next_place_at, now)
+        gate.next_place_at = due + step
+        return now if due - now <= step * self._policy.failures_to_open else due
+
     async def _count_failure(self, gate: Gate, notice: AttemptNotice, *, now: datetime) -> None:
         gate.failures += 1
         if gate.open_until is not None:
             return
         if gate.failures >= self._policy.failures_to_open:
             await self._open(gate, notice, now=now)
-        elif gate.failures >= LEARN_AFTER:
+        elif gate.failures >= STREAK:
             await self._learn(gate, notice.tenant, notice.downstream)
 
     async def _open(self, gate: Gate, notice: AttemptNotice, *, now: datetime) -> None:
@@ -186,36 +235,40 @@ class Admissions:
             gate.open_until = datetime.fromisoformat(until) if until else now + self._policy.open_for
 
     async def _ask_for_probe(self, request: AdmissionRequest) -> ProbeAnswer:
-        return await self._ask(
-            UPDATE_ASK_PROBE,
-            ProbeRequest(run_id=request.run_id, lasts=request.lasts),
-            request.tenant,
-            request.downstream,
-        )
+        wish = ProbeRequest(run_id=request.run_id, lasts=request.lasts)
+        answer = await self._ask(UPDATE_ASK_PROBE, wish, request.tenant, request.downstream, within=ASK_WITHIN)
+        return answer or ProbeAnswer(ask_again_at=datetime.now(UTC) + SHORTEST_SPREAD)
 
-    async def _end_probe(self, notice: AttemptNotice) -> ProbeAnswer:
+    async def _end_probe(self, gate: Gate, notice: AttemptNotice) -> None:
+        """Tell the breaker how its probe ended. It must hear of it, even if that takes longer than this attempt can wait."""
+        telling = asyncio.create_task(self._tell_until_heard(gate, notice))
+        self._telling.add(telling)
+        telling.add_done_callback(self._telling.discard)
+        await asyncio.wait({telling}, timeout=ASK_WITHIN.total_seconds())
+
+    async def _tell_until_heard(self, gate: Gate, notice: AttemptNotice) -> None:
         report = ProbeReport(run_id=notice.run_id, ok=notice.ok)
-        return await self._ask(UPDATE_END_PROBE, report, notice.tenant, notice.downstream)
+        for _ in range(PROBE_TELLINGS):
+            answer = await self._ask(UPDATE_END_PROBE, report, notice.tenant, notice.downstream, within=TELL_WITHIN)
+            if answer is not None:
+                return self._take_in(gate, answer)
+        logger.warning("the end of a probe could not be told", extra={"downstream": notice.downstream})
 
     async def _ask(
-        self, update: str, argument: ProbeRequest | ProbeReport, tenant: str, downstream: str
-    ) -> ProbeAnswer:
+        self, update: str, argument: ProbeRequest | ProbeReport, tenant: str, downstream: str, *, within: timedelta
+    ) -> ProbeAnswer | None:
+        """Ask the open breaker; ``None`` when Temporal does not answer in time."""
         handle = self._client.get_workflow_handle(downstream_workflow_id(tenant=tenant, downstream=downstream))
+        asking = handle.execute_update(update, argument, result_type=ProbeAnswer)
         try:
-            answer = await _within_bounds(handle.execute_update(update, argument, result_type=ProbeAnswer))
+            return await _within_bounds(asking, within=within)
         except WorkflowUpdateRPCTimeoutOrCancelledError:
-            return self._ask_again_soon()
+            return None
         except WorkflowUpdateFailedError:
             # It was closing when it was asked: the breaker is closed.
             return ProbeAnswer(closed=True)
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                return self._ask_again_soon()
-            return ProbeAnswer(closed=True)
-        return answer if answer is not None else self._ask_again_soon()
-
-    def _ask_again_soon(self) -> ProbeAnswer:
-        return ProbeAnswer(ask_again_at=datetime.now(UTC) + SHORTEST_SPREAD)
+            return ProbeAnswer(closed=True) if error.status is RPCStatusCode.NOT_FOUND else None
 
     def _take_in(self, gate: Gate, answer: ProbeAnswer) -> None:
         if answer.closed:
@@ -225,10 +278,10 @@ class Admissions:
             gate.open_until = answer.ask_again_at
 
 
-async def _within_bounds(asking: Awaitable[Answer]) -> Answer | None:
+async def _within_bounds(asking: Awaitable[Answer], *, within: timedelta = ASK_WITHIN) -> Answer | None:
     """Wait for Temporal's answer; ``None`` when it takes too long."""
     try:
-        async with asyncio.timeout(ASK_WITHIN.total_seconds()):
+        async with asyncio.timeout(within.total_seconds()):
             return await asking
     except TimeoutError:
         return None

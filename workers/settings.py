@@ -18,12 +18,15 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from activities.http_address import Allowance, parse_allowance
+from horarium.effect import KEPT
 from workflows.breaker import BreakerPolicy
-from workflows.job import DEFAULT_TASK_QUEUE, Tuning
+from workflows.job import Tuning
+from workflows.target import DEFAULT_TASK_QUEUE
 
 PREFIX: Final = "HORARIUM_"
 
-_SECRET: Final = frozenset({"database_url"})
+_SECRET: Final = frozenset({"database_url", "effects_url"})
 """Settings whose values are not repeated in messages."""
 
 EXIT_CODE: Final = 2
@@ -69,6 +72,11 @@ def _to_seconds(text: object) -> object:
         return float(text) if isinstance(text, str) else text
     except ValueError:
         return text
+
+
+def _check_allowance(entries: tuple[str, ...]) -> tuple[str, ...]:
+    parse_allowance(entries)
+    return entries
 
 
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
@@ -117,6 +125,12 @@ class Settings(BaseSettings):
     database_url: str = Field(default="sqlite:///.data/horarium.sqlite", repr=False)
     """``sqlite:///FILE`` or ``postgresql://USER:PASSWORD@HOST/DATABASE``."""
 
+    effects_url: str | None = Field(default=None, repr=False)
+    """Database in which ``once`` keeps its claims, the same for all workers of a job. Default: ``database_url``."""
+
+    effect_retention: Annotated[Seconds, _at_least(86_400)] = KEPT
+    """How long a claim is kept after it was last asked for. A run that is redriven later than that repeats its effects."""
+
     temporal_address: str | None = None
     """``HOST:PORT``. Default: Temporal's own environment and profile; without these, ``localhost:7233``."""
 
@@ -147,6 +161,10 @@ class Settings(BaseSettings):
     max_cached_workflows: Annotated[int, Field(ge=10)] = 1000
     """Jobs kept in memory between two decisions, 90 to 130 KB each. At least ``workflow_task_slots``; below 1,000 a burst
     of fires makes workers read histories again and again."""
+
+    http_allow: Annotated[Names, AfterValidator(_check_allowance)] = ()
+    """Hosts, addresses and networks, such as ``hooks.internal,10.1.0.0/16``, that jobs with an ``http`` target may reach although
+    they are not public. A host may then have any address but those where clouds keep a machine's credentials."""
 
     graceful_shutdown: Annotated[Seconds, _at_least(0)] = timedelta(seconds=20)
     """How long running attempts may go on after SIGTERM. Then they are cancelled, and five seconds later the process ends."""
@@ -206,6 +224,9 @@ class Settings(BaseSettings):
     """Retries that are always allowed within the window."""
 
     retry_budget_window: Annotated[Seconds, _at_least(1)] = BreakerPolicy().budget_window
+    admission_rate: Annotated[float, Field(gt=0)] = BreakerPolicy().admission_rate
+    """Attempts a second, for each scheduler process, that are sent to one downstream, beyond a burst of ``breaker_failures``."""
+
     readmission_rate: Annotated[float, Field(gt=0)] = BreakerPolicy().readmission_rate
     """Runs a second, for each scheduler process, that come back to a downstream that has recovered."""
 
@@ -227,8 +248,13 @@ class Settings(BaseSettings):
             budget_ratio=self.retry_budget_ratio,
             budget_floor=self.retry_budget_floor,
             budget_window=self.retry_budget_window,
+            admission_rate=self.admission_rate,
             readmission_rate=self.readmission_rate,
         )
+
+    def http_allowance(self) -> Allowance:
+        """What ``http`` targets may reach although it is not public."""
+        return parse_allowance(self.http_allow)
 
     def tuning(self, *, search_attributes: bool) -> Tuning:
         """The bounds that reach a job with its plan."""

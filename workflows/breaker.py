@@ -30,6 +30,10 @@ class BreakerPolicy(Value):
     """Retries that are always allowed within the window: a job of every hour must not die of a ratio."""
 
     budget_window: timedelta = timedelta(seconds=60)
+    admission_rate: float = 100.0
+    """Attempts a second, at most, for each scheduler process, beyond a burst of ``failures_to_open``. Without it, two
+    thousand runs due at once have all been sent to a dead downstream before the first of them says so."""
+
     readmission_rate: float = 50.0
     """Parked runs that return a second, at most, for each scheduler process."""
 
