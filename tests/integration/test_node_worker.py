@@ -84,13 +84,12 @@ async def run_of(api: httpx.AsyncClient, body: dict[str, Any]) -> dict[str, Any]
     registered = await api.post("/jobs", json=body)
     assert registered.status_code == 201, registered.text
 
-    async def ended() -> dict[str, Any] | None:
+    async def ended() -> dict[str, Any]:
         path = f"/jobs/{registered.json()['job_id']}/runs?include=attempts"
         runs: list[dict[str, Any]] = (await api.get(path)).json()
-        return runs[0] if runs and runs[0]["finished_at"] else None
+        return runs[0] if runs and runs[0]["finished_at"] else {}
 
-    found: dict[str, Any] = await eventually(ended, limit=timedelta(seconds=60))
-    return found
+    return await eventually(ended, limit=timedelta(seconds=60))
 
 
 async def test_jobs_run_in_node(node_worker: NodeWorker, api: httpx.AsyncClient) -> None:

@@ -12,7 +12,8 @@ from temporalio import activity
 from temporalio.exceptions import CancelledError
 
 import horarium
-from horarium import JobRun, PermanentError, RetryLater, RunKind, checkpoint, current_run
+from horarium import JobRun, PermanentError, RetryLater, RunKind, checkpoint, current_run, once, once_sync
+from horarium.effect_memory import MemoryEffectStore
 from horarium.testing import (
     MONDAY,
     FakeClock,
@@ -267,6 +268,61 @@ class TestToTheEnd:
         assert len(await run_to_end_async(fail, payload="value", max_attempts=2)) == 2
         assert len(await run_to_end_async(fail, payload="permanent")) == 1
         assert len(await run_to_end_async(wait, cancel_at_checkpoint=1)) == 1
+
+
+@activity.defn
+async def pay(run: JobRun) -> dict[str, Any]:
+    """Carry two effects out, and fail in between at first."""
+    first = await once("pay:ann", lambda key: book(key))
+    if run.attempt == 1:
+        raise ConnectionError("the bank hung up")
+    return {"first": first, "second": await once("pay:bob", lambda: book("no key"))}
+
+
+@activity.defn
+def pay_in_thread(run: JobRun) -> dict[str, Any]:
+    """The same, not ``async``."""
+    first = once_sync("pay:ann", book_in_thread)
+    if run.attempt == 1:
+        raise ConnectionError("the bank hung up")
+    return {"first": first, "second": once_sync("pay:bob", lambda: book_in_thread("no key"))}
+
+
+async def book(key: str) -> dict[str, str]:
+    """Stand for the bank."""
+    return {"key": key}
+
+
+def book_in_thread(key: str) -> dict[str, str]:
+    """Stand for the bank."""
+    return {"key": key}
+
+
+@pytest.mark.parametrize("function", [pay, pay_in_thread])
+class TestEffects:
+    """What ``once`` carries out."""
+
+    def test_each_attempt_tells_what_it_has_done(self, function: Any) -> None:
+        """And the next one finds it done, with the result that it had."""
+        failed, succeeded = run_to_end(function)
+        [ann] = failed.effects
+        assert (ann.name, ann.result) == ("pay:ann", {"key": ann.key})
+        assert [effect.name for effect in succeeded.effects] == ["pay:bob"]
+        assert succeeded.result == {"first": {"key": ann.key}, "second": {"key": "no key"}}
+
+    def test_tests_begin_with_nothing_done(self, function: Any) -> None:
+        """Unless they say what was."""
+        assert [effect.name for effect in run_job(function, attempt=2).effects] == ["pay:ann", "pay:bob"]
+        done = MemoryEffectStore()
+        assert len(run_job(function, effects=done).effects) == 1
+        assert [effect.name for effect in run_job(function, attempt=2, effects=done).effects] == ["pay:bob"]
+
+    def test_under_the_fixture_a_run_that_is_made_again_does_nothing_twice(
+        self, function: Any, job_tester: JobTester
+    ) -> None:
+        """The proof that a job may be run again."""
+        assert len(job_tester.run(function, attempt=2).effects) == 2
+        assert job_tester.run(function, attempt=3).effects == ()
 
 
 class TestClock:

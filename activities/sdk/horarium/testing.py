@@ -8,6 +8,7 @@ a ``JobTester``; its plugin comes with the package.
 import asyncio
 import dataclasses
 import inspect
+import json
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +28,7 @@ from typing_extensions import Unpack
 from horarium.attempt import listening
 from horarium.attempt_report import parse_attempt_report
 from horarium.clock import now, reading
-from horarium.effect import EffectStore
+from horarium.effect import Claim, ClaimAnswer, EffectStore, Outcome
 from horarium.effect_desk import EffectDesk
 from horarium.effect_memory import MemoryEffectStore
 from horarium.job_activity import JOB_WORKFLOW, name_of, wrap_activity
@@ -48,7 +49,7 @@ PAYLOAD_LIMIT: Final = 256 * 1024
 """Bytes of JSON, as the API has it."""
 
 Function = Callable[..., Any]
-Outcome = TypeVar("Outcome")
+Answer = TypeVar("Answer")
 
 _JOB_RUN: TypeAdapter[JobRun[Any]] = TypeAdapter(JobRun[Any])
 
@@ -94,6 +95,17 @@ class JobFailure:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobEffect:
+    """An effect that was carried out with ``once``."""
+
+    name: str
+    key: str
+    """The idempotency key that it was given."""
+
+    result: JsonValue
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobResult:
     """What one attempt came to."""
 
@@ -107,6 +119,9 @@ class JobResult:
     failure: JobFailure | None
     checkpoints: tuple[JsonValue, ...]
     """Everything that was saved, in order."""
+
+    effects: tuple[JobEffect, ...]
+    """What this attempt carried out with ``once``, in order; nothing that was done before."""
 
     error: BaseException | None
     """For tracebacks: what failed, or the cancellation."""
@@ -224,7 +239,8 @@ class _Attempt:
 
     def __init__(self, function: Function, options: RunOptions) -> None:
         self._run = _make_run(options)
-        self._desk = EffectDesk(options.get("effects") or MemoryEffectStore())
+        self._store = _NotingStore(options.get("effects") or MemoryEffectStore())
+        self._desk = EffectDesk(self._store)
         self._function = wrap_activity(function, worker="test", effects=self._desk)
         self._is_async = inspect.iscoroutinefunction(self._function)
         self._environment = _make_environment(self._run, name_of(function))
@@ -281,10 +297,42 @@ class _Attempt:
         failure: JobFailure | None = None,
         error: BaseException | None = None,
     ) -> JobResult:
-        checkpoints = tuple(self._checkpoints)
         return JobResult(
-            run=self._run, status=status, result=result, failure=failure, checkpoints=checkpoints, error=error
+            run=self._run,
+            status=status,
+            result=result,
+            failure=failure,
+            checkpoints=tuple(self._checkpoints),
+            effects=tuple(self._store.done),
+            error=error,
         )
+
+
+class _NotingStore:
+    """An ``EffectStore`` that notes what is done in it."""
+
+    def __init__(self, store: EffectStore) -> None:
+        self._store = store
+        self.done: list[JobEffect] = []
+
+    async def claim(self, claim: Claim, *, lease: timedelta) -> ClaimAnswer:
+        return await self._store.claim(claim, lease=lease)
+
+    async def renew(self, claim: Claim, *, lease: timedelta) -> bool:
+        return await self._store.renew(claim, lease=lease)
+
+    async def complete(self, claim: Claim, outcome: Outcome) -> bool:
+        is_ours = await self._store.complete(claim, outcome)
+        if is_ours:
+            result = None if outcome.result is None else json.loads(outcome.result)
+            self.done.append(JobEffect(name=claim.key.name, key=claim.key.for_receiver(), result=result))
+        return is_ours
+
+    async def release(self, claim: Claim) -> bool:
+        return await self._store.release(claim)
+
+    async def close(self) -> None:
+        await self._store.close()
 
 
 def _make_run(options: RunOptions) -> JobRun[Any]:
@@ -339,7 +387,7 @@ def _is_test_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _run(coroutine: Coroutine[Any, Any, Outcome], *, instead: str) -> Outcome:
+def _run(coroutine: Coroutine[Any, Any, Answer], *, instead: str) -> Answer:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
