@@ -330,6 +330,13 @@ class Answer(Value):
     """Why nothing was done; empty when it was."""
 
 
+class Redriven(Value):
+    """A redrive that a job has taken on, remembered so that it is not taken on twice."""
+
+    run_id: str = ""
+    at: datetime
+
+
 class JobState(Value):
     """Everything that a job's workflow knows, and all that crosses a continue-as-new."""
 
@@ -361,7 +368,10 @@ class JobState(Value):
     """Live fires that the overlap policy holds back, oldest first."""
 
     catch_up: tuple[Run, ...] = ()
-    """Runs for missed fires, oldest first."""
+    """Runs for missed fires, oldest first; before them the dead runs that are run again, in the order of the requests."""
+
+    redriven: tuple[Redriven, ...] = ()
+    """The last redrives, oldest first."""
 
     cancelling: tuple[str, ...] = ()
     """Active runs that were asked to end, by id."""
@@ -395,3 +405,6 @@ class JobInput(Value):
     state: JobState = JobState()
     sleep_until: datetime | None = None
     """When the run was to begin; an update may have woken it earlier."""
+
+    resumed: bool = False
+    """The state was made from what the mirror knew, by a restore or a redrive: the job goes on, and does not begin."""

@@ -55,7 +55,8 @@ def news_of_job(before: JobState, after: JobState) -> JobNews | None:
     runs = tuple(
         _news_of_known_run(known.get(each.run.run_id), each.run, attempts.get(each.run.run_id))
         for each in after.outbox.runs
-        if each.version > before.version
+        # What is new of a redriven run is that somebody has redriven it; its end was told when it came.
+        if each.version > before.version and each.run.redriven_by is None
     )
     if not ledger and not runs:
         return None

@@ -7,7 +7,7 @@ a run or as a ledger entry, never both and never neither.
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import assert_never
+from typing import Final, assert_never
 
 from workflows.job import CatchUpPolicy, JobDefinition, LedgerEntry, OverlapPolicy
 from workflows.run import Outcome, Run, RunKind
@@ -135,6 +135,10 @@ def _entries(
     return tuple(sorted([*wanted, *entries_of_excluded(ranges)], key=lambda entry: entry.first))
 
 
+LANE: Final = frozenset({RunKind.CATCH_UP, RunKind.BACKFILL, RunKind.REDRIVE})
+"""Kinds of runs that stand aside for live fires: one of a job at a time, at a bounded rate, with low priority."""
+
+
 class OverlapAction(StrEnum):
     """What a live fire does now."""
 
@@ -210,7 +214,7 @@ def decide_overlap(definition: JobDefinition, *, active: tuple[Run, ...], waitin
 
 def is_blocking(run: Run) -> bool:
     """Say whether a run is in the way of live fires: not those of the catch-up lane, nor of an earlier registration."""
-    return not run.superseded and run.kind not in (RunKind.CATCH_UP, RunKind.BACKFILL)
+    return not run.superseded and run.kind not in LANE
 
 
 def start_deadline(definition: JobDefinition, run: Run) -> datetime | None:
@@ -227,12 +231,12 @@ def is_past_deadline(definition: JobDefinition, run: Run, *, now: datetime) -> b
 
 
 def may_start_catch_up(definition: JobDefinition, *, active: tuple[Run, ...]) -> bool:
-    """Say whether the lane of missed fires is free.
+    """Say whether the lane of missed and redriven fires is free.
 
     One of them runs at a time, and it begins only beside live runs that would have let a live fire in.
     """
     current = tuple(run for run in active if not run.superseded)
-    if any(run.kind is RunKind.CATCH_UP for run in current):
+    if any(run.kind in LANE for run in current):
         return False
     allowed = definition.max_concurrent if definition.overlap is OverlapPolicy.ALLOW else 1
     return len(current) < allowed
