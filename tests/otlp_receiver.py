@@ -2,7 +2,7 @@
 
 import gzip
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -131,7 +131,7 @@ def _seen(span: Span, *, service: str) -> SeenSpan:
     )
 
 
-def _read(attributes: Iterator[KeyValue] | list[KeyValue]) -> dict[str, str | int | float | bool]:
+def _read(attributes: Iterable[KeyValue]) -> dict[str, str | int | float | bool]:
     return {each.key: _value(each.value) for each in attributes}
 
 
