@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Final
@@ -19,18 +20,18 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from activities.database import Limits, open_database
 from activities.idempotency_store import IdempotencyStore
+from activities.job_control import JobControl
 from activities.mirror_writer import MirrorWriter, WriterOptions
 from activities.queries import Queries
 from activities.schema import migrate
 from api.error_response import install_error_responses
-from api.job_control import JobControl
 from api.openapi import install_openapi
 from api.routes import PREFIX, router
 from api.service import JobService
 from api.telemetry import REQUEST_TELEMETRY, metrics_router
 from api.temporal_link import TemporalLinks
 from api.temporal_probe import TemporalProbe
-from workers.connection import open_client
+from workers.connection import open_client, register_search_attributes
 from workers.settings import Settings
 from workers.telemetry import Telemetry, unexported_telemetry
 from workflows.error import Unavailable
@@ -142,7 +143,8 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
     )
     probe = TemporalProbe(client)
     links = TemporalLinks(ui_url=settings.ui_url, namespace=client.namespace)
-    app.state.service = JobService(queries=queries, writer=writer, control=JobControl(client), probe=probe, links=links)
+    control = JobControl(client, find_search_attributes=partial(register_search_attributes, client))
+    app.state.service = JobService(queries=queries, writer=writer, control=control, probe=probe, links=links)
     app.state.idempotency = store
     app.state.ready_checks = ReadyChecks(queries=queries, probe=probe)
     forgetting = asyncio.create_task(_forget_old_answers(store))

@@ -13,6 +13,7 @@ from functools import partial
 from anyio import to_thread
 from pydantic import JsonValue
 
+from activities.job_control import MAYBE_APPLIED, JobControl, JobIsGone
 from activities.mirror_writer import MirrorUnavailable, MirrorWriter
 from activities.page import Page
 from activities.queries import JobFilter, Queries, RecordedRun, RunFilter
@@ -30,7 +31,6 @@ from api.answer import (
 )
 from api.health import Findings, health_of
 from api.job_body import JobRequest, read_job
-from api.job_control import MAYBE_APPLIED, JobControl, JobIsGone
 from api.payload_check import check_payload
 from api.registration import deleted_record, first_state, new_command_key, new_job_id
 from api.temporal_link import TemporalLinks

@@ -41,3 +41,7 @@ class InvalidCursor(HorariumError):
 
 class Unavailable(HorariumError):
     """Temporal or the database cannot answer now. Nothing is known to be wrong with the request."""
+
+
+class Busy(Unavailable):
+    """The job has as much before it as it takes. The same request may be taken later."""

@@ -1,37 +1,45 @@
-"""The only user of Temporal handles: starts the workflows of jobs and sends them their control updates.
+"""The one way to the workflows of jobs: starts them and sends them their control updates.
 
 Every call ends within ``PATIENCE``. Whoever is told ``Unavailable`` may repeat the request with the same key: what was
 applied already is answered as it was then.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
-from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.client import (
+    Client,
+    WithStartWorkflowOperation,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from workers.connection import register_search_attributes
-from workflows.command import DeleteCommand, RegisterCommand
+from workflows.command import DeleteCommand, RedriveAnswer, RedriveCommand, RegisterCommand
 from workflows.contracts import (
+    BUSY,
     JOB_WORKFLOW,
     LOGIC_VERSION,
     UPDATE_DELETE,
+    UPDATE_REDRIVE,
     UPDATE_REGISTER,
     WORKFLOW_TASK_TIMEOUT,
     job_workflow_id,
 )
-from workflows.error import Conflict, Unavailable
+from workflows.error import Busy, Conflict, Unavailable
 from workflows.job import JobInput, JobRecord, JobState
 from workflows.target import DEFAULT_TASK_QUEUE
 from workflows.visibility import job_memo, job_search_attributes, job_summary
 
-Command: TypeAlias = DeleteCommand | RegisterCommand
+Command: TypeAlias = DeleteCommand | RedriveCommand | RegisterCommand
+
+Answer = TypeVar("Answer")
 
 PATIENCE: Final = timedelta(seconds=5)
 """For one call. A job under load answers within tens of milliseconds; a person waits about as long as this."""
@@ -60,8 +68,10 @@ class JobIsGone(Exception):
 class JobControl:
     """Commands to the workflows of jobs."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, find_search_attributes: Callable[[], Awaitable[bool]]) -> None:
+        """``find_search_attributes`` says whether the namespace knows ours."""
         self._client = client
+        self._find_search_attributes = find_search_attributes
         self._has_search_attributes: bool | None = None
         """Whether the namespace knows ours: an unknown one would stop the job. Asked before the first start."""
 
@@ -112,7 +122,8 @@ class JobControl:
             JobIsGone: there is no open workflow.
             Unavailable: Temporal or the job does not answer; the job may be registered all the same.
         """
-        return await self._update(UPDATE_REGISTER, command, tenant=command.state.tenant, job_id=command.state.job_id)
+        tenant, job_id = command.state.tenant, command.state.job_id
+        return await self._update(UPDATE_REGISTER, command, JobRecord, tenant=tenant, job_id=job_id)
 
     async def delete(self, command: DeleteCommand, *, tenant: str, job_id: str) -> JobRecord:
         """Delete a job.
@@ -121,34 +132,93 @@ class JobControl:
             JobIsGone: it has no open workflow to be told.
             Unavailable: Temporal or the job does not answer; the job may be deleted all the same.
         """
-        return await self._update(UPDATE_DELETE, command, tenant=tenant, job_id=job_id)
+        return await self._update(UPDATE_DELETE, command, JobRecord, tenant=tenant, job_id=job_id)
 
-    async def _start(self, state: JobState) -> None:
+    async def redrive(self, command: RedriveCommand, *, tenant: str, job_id: str) -> RedriveAnswer:
+        """Run a dead run of a job again.
+
+        Raises:
+            Busy: the job has many redrives to begin already.
+            JobIsGone: it has no open workflow.
+            Unavailable: Temporal or the job does not answer; it may be redriven all the same.
+        """
+        return await self._update(UPDATE_REDRIVE, command, RedriveAnswer, tenant=tenant, job_id=job_id)
+
+    async def redrive_in(self, state: JobState, command: RedriveCommand) -> RedriveAnswer:
+        """Run a dead run of a job again whose workflow has ended, in one that goes on from ``state`` until it has.
+
+        Where a workflow of the job is open, that one does it. The server itself sees to it that the same request, repeated when
+        that workflow has ended too, starts no other. Raises as ``redrive`` does.
+        """
         with _translated():
             async with asyncio.timeout(PATIENCE.total_seconds()):
-                if self._has_search_attributes is None:
-                    self._has_search_attributes = await register_search_attributes(self._client)
+                start: WithStartWorkflowOperation[object, None] = WithStartWorkflowOperation(
+                    JOB_WORKFLOW,
+                    JobInput(logic_version=LOGIC_VERSION, state=state, resumed=True),
+                    id=job_workflow_id(tenant=state.tenant, job_id=state.job_id),
+                    task_queue=DEFAULT_TASK_QUEUE,
+                    task_timeout=WORKFLOW_TASK_TIMEOUT,
+                    id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                    search_attributes=job_search_attributes(state) if await self._may_search() else None,
+                    memo=job_memo(state),
+                    static_summary=job_summary(state),
+                )
+                answer: RedriveAnswer = await self._client.execute_update_with_start_workflow(
+                    UPDATE_REDRIVE,
+                    command,
+                    start_workflow_operation=start,
+                    id=_update_id(UPDATE_REDRIVE, command),
+                    result_type=RedriveAnswer,
+                    rpc_timeout=PATIENCE,
+                )
+        return answer
+
+    async def resume(self, state: JobState) -> bool:
+        """Start the workflow of a job that goes on from ``state``; ``False`` says that one is open, which is left alone.
+
+        Raises ``Unavailable``: Temporal does not answer; it may be started all the same.
+        """
+        try:
+            await self._start(state, resumed=True)
+        except WorkflowAlreadyStartedError:
+            return False
+        return True
+
+    async def _start(self, state: JobState, *, resumed: bool = False) -> None:
+        with _translated():
+            async with asyncio.timeout(PATIENCE.total_seconds()):
                 await self._client.start_workflow(
                     JOB_WORKFLOW,
-                    JobInput(logic_version=LOGIC_VERSION, state=state),
+                    JobInput(logic_version=LOGIC_VERSION, state=state, resumed=resumed),
                     id=job_workflow_id(tenant=state.tenant, job_id=state.job_id),
                     task_queue=DEFAULT_TASK_QUEUE,
                     task_timeout=WORKFLOW_TASK_TIMEOUT,
                     id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                    search_attributes=job_search_attributes(state) if self._has_search_attributes else None,
+                    search_attributes=job_search_attributes(state) if await self._may_search() else None,
                     memo=job_memo(state),
                     static_summary=job_summary(state),
                     rpc_timeout=PATIENCE,
                 )
 
-    async def _update(self, update: str, command: Command, *, tenant: str, job_id: str) -> JobRecord:
+    async def _may_search(self) -> bool:
+        if self._has_search_attributes is None:
+            self._has_search_attributes = await self._find_search_attributes()
+        return self._has_search_attributes
+
+    async def _update(
+        self, update: str, command: Command, answer_type: type[Answer], *, tenant: str, job_id: str
+    ) -> Answer:
         handle = self._client.get_workflow_handle(job_workflow_id(tenant=tenant, job_id=job_id))
         with _translated():
             async with asyncio.timeout(PATIENCE.total_seconds()):
-                record: JobRecord = await handle.execute_update(
-                    update, command, id=f"{update}/{command.key}", result_type=JobRecord, rpc_timeout=PATIENCE
+                answer: Answer = await handle.execute_update(
+                    update, command, id=_update_id(update, command), result_type=answer_type, rpc_timeout=PATIENCE
                 )
-        return record
+        return answer
+
+
+def _update_id(update: str, command: Command) -> str:
+    return f"{update}/{command.key}"
 
 
 @contextmanager
@@ -177,6 +247,8 @@ def _refusal(cause: BaseException) -> Exception:
     match cause:
         case ApplicationError(type="Conflict"):
             return Conflict(cause.message)
+        case ApplicationError(type=kind) if kind == BUSY:
+            return Busy(cause.message)
         case ApplicationError(type="AcceptedUpdateCompletedWorkflow"):
             return JobIsGone()
         case _:
