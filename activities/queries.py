@@ -28,6 +28,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from activities.database import POSTGRESQL, reading
+from activities.dead_letter_listing import DeadLetterFilter, LetterPlace, select_dead_letters
 from activities.deadline import Deadline
 from activities.ledger_listing import (
     LedgerWindow,
@@ -42,10 +43,12 @@ from activities.page import Page, Position, decode_cursor, fingerprint, make_pag
 from activities.tables import ATTEMPTS, JOBS, KEY, RUNS, UtcDateTime
 from workflows.error import InvalidCursor
 from workflows.job import JobRecord, LedgerEntry, Lifecycle, RunRecord
-from workflows.run import Attempt, RunStatus
+from workflows.run import FINAL_STATUSES, Attempt, RunStatus
 
 FAILED: Final = frozenset({RunStatus.RETRYING, RunStatus.DEAD})
 """What ``status=failed`` means."""
+
+OPEN_STATUSES: Final = frozenset(RunStatus) - FINAL_STATUSES
 
 Answer = TypeVar("Answer")
 
@@ -164,6 +167,56 @@ class Queries:
 
         return make_page(await self._read(read), size=size, at=at, listing=listing, key_of=_run_key)
 
+    async def list_dead_letters(
+        self, tenant: str, chosen: DeadLetterFilter, *, cursor: str | None = None, limit: int = 50
+    ) -> Page[RecordedRun]:
+        """List dead letters with their attempts, those that ended last first. Raises ``InvalidCursor``."""
+        labels = tuple(sorted(chosen.labels.items()))
+        filters = (chosen.job_id, chosen.reason, chosen.start, chosen.end, labels, chosen.redriven)
+        listing = fingerprint("dead letters", tenant, *filters)
+        at = decode_cursor(cursor, listing=listing, key_length=2) if cursor is not None else None
+        beyond = None if at is None else LetterPlace(moment_in(at.key[0]), at.key[1])
+        query = select_dead_letters(
+            tenant,
+            chosen,
+            beyond=beyond,
+            oldest_first=at is not None and at.backwards,
+            label_conditions=self._label_conditions(chosen.labels),
+        )
+        size = page_size(limit)
+
+        async def read(connection: AsyncConnection) -> list[RecordedRun]:
+            found = [run_from(_mapping(row)) for row in (await connection.execute(query.limit(size + 1))).all()]
+            return await _with_attempts(connection, found)
+
+        return make_page(await self._read(read), size=size, at=at, listing=listing, key_of=_letter_key)
+
+    async def read_dead_letters(
+        self, tenant: str, chosen: DeadLetterFilter, *, after: LetterPlace | None = None, limit: int = 100
+    ) -> list[RunRecord]:
+        """Read dead letters without their attempts, those that ended first first, from a place on."""
+        labels = self._label_conditions(chosen.labels)
+        query = select_dead_letters(tenant, chosen, beyond=after, oldest_first=True, label_conditions=labels)
+        return [run_from(_mapping(row)) for row in await self._rows(query.limit(page_size(limit)))]
+
+    async def read_open_runs(self, tenant: str, job_id: str) -> list[RunRecord]:
+        """Read every run of a job that is not final as far as the mirror knows."""
+        query = select(RUNS).where(*_is(RUNS, tenant=tenant, job_id=job_id), RUNS.c.status.in_(OPEN_STATUSES))
+        return [run_from(_mapping(row)) for row in await self._rows(query.order_by(RUNS.c.scheduled_at))]
+
+    async def read_all_jobs(self, *, after: tuple[str, str] | None = None, limit: int = 100) -> list[JobRecord]:
+        """Read jobs of all tenants in any state, in the order of tenant and id, from the one with ``after`` on."""
+        query = select(JOBS).order_by(JOBS.c.tenant, JOBS.c.job_id)
+        if after is not None:
+            query = query.where(tuple_(JOBS.c.tenant, JOBS.c.job_id) > tuple_(*(literal(each, KEY) for each in after)))
+        return [job_from(_mapping(row)) for row in await self._rows(query.limit(page_size(limit)))]
+
+    async def last_news_at(self) -> datetime | None:
+        """Say when the last thing happened that the mirror knows of; ``None`` where it knows nothing. Reads all jobs."""
+        columns = (JOBS.c.last_finished_at, JOBS.c.high_water, JOBS.c.updated_at)
+        [row] = await self._rows(select(*(func.max(column) for column in columns)))
+        return max((moment for moment in row if moment is not None), default=None)
+
     async def list_ledger(
         self,
         tenant: str,
@@ -214,10 +267,10 @@ class Queries:
             conditions.append(JOBS.c.name == storable(chosen.name))
         if chosen.q:
             conditions.append(JOBS.c.search_text.contains(storable(chosen.q).casefold(), autoescape=True))
-        return [
-            *conditions,
-            *(self._has_label(storable(name), storable(value)) for name, value in chosen.labels.items()),
-        ]
+        return [*conditions, *self._label_conditions(chosen.labels)]
+
+    def _label_conditions(self, labels: Mapping[str, str]) -> tuple[ColumnElement[bool], ...]:
+        return tuple(self._has_label(storable(name), storable(value)) for name, value in labels.items())
 
     def _has_label(self, name: str, value: str) -> ColumnElement[bool]:
         if self._engine.dialect.name == POSTGRESQL:
@@ -301,6 +354,12 @@ async def _entries(connection: AsyncConnection, query: Select[Any]) -> list[Ledg
 
 def _run_key(run: RecordedRun) -> tuple[str, ...]:
     return run.record.run.scheduled_at.isoformat(), run.record.run.run_id
+
+
+def _letter_key(run: RecordedRun) -> tuple[str, ...]:
+    finished_at = run.record.run.finished_at
+    assert finished_at is not None
+    return finished_at.isoformat(), run.record.run.run_id
 
 
 def _place_key(place: Place) -> tuple[str, ...]:
