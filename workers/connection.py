@@ -32,7 +32,7 @@ Answer = TypeVar("Answer")
 DEFAULT_ADDRESS: Final = "localhost:7233"
 
 OLDEST_SERVER: Final = (1, 32)
-"""Older servers hold a job that was woken early to its old target (DESIGN.md, "Two ways to sleep")."""
+"""Older servers hold a job that was woken early to its old target (ARCHITECTURE.md, "Two ways to sleep")."""
 
 TRY_EVERY: Final = timedelta(seconds=1)
 

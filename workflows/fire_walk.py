@@ -1,7 +1,7 @@
 """The walk over a schedule's fires: local times in, instants out.
 
 Owns daylight saving. A pattern says at which local times something happens; the walk lays them over the stretches of
-constant offset of a zone, and at each change of the clock applies the gap and fold policies of DESIGN.md "Daylight
+constant offset of a zone, and at each change of the clock applies the gap and fold policies of docs/schedules.md "Daylight
 saving". Its unit is the local day with all its times as one mask, so that dense schedules cost no more than sparse ones.
 """
 

@@ -36,7 +36,7 @@ class FoldPolicy(StrEnum):
 
 
 class DstPolicy(Value):
-    """What a job does in the nights of zone changes. ``None`` means the rule of DESIGN.md "Daylight saving"."""
+    """What a job does in the nights of zone changes. ``None`` means the rule of docs/schedules.md, "Daylight saving"."""
 
     gap: GapPolicy | None = None
     """``None``: ``first_valid`` where the hours are named; else the job follows real time."""

@@ -7,7 +7,7 @@ class Value(BaseModel):
     """A frozen value.
 
     Unknown fields are ignored and every field of a stored value has a default, so that a worker of another release can
-    read what this one wrote (DESIGN.md section 3, "State and update arguments").
+    read what this one wrote.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_timedelta="iso8601")

@@ -78,7 +78,7 @@ def minutes_of(entries: Sequence[LedgerEntry | FireRange]) -> list[int]:
     ],
 )
 def test_the_default_grace_is_half_the_period_within_its_bounds(gap: timedelta | None, grace: timedelta) -> None:
-    """DESIGN.md section 5: half the period, at least 60 s, at most 10 min; a one-off has the longest."""
+    """Half the period, at least 60 s, at most 10 min; a one-off has the longest."""
     assert decide_grace(JobDefinition(), shortest_gap=gap) == grace
 
 

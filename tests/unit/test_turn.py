@@ -297,7 +297,7 @@ def test_retries_do_not_move_the_grid() -> None:
 
 
 def test_catch_up_never_makes_a_live_fire_wait_or_skip() -> None:
-    """DESIGN.md section 5: the lane of missed fires is beside the road, under every overlap policy."""
+    """The lane of missed fires is beside the road, under every overlap policy."""
     for overlap in OverlapPolicy:
         driver = drive(60, missed_window="RUN_ALL", overlap=overlap.value)
         driver.be_away(timedelta(minutes=5, seconds=30))
