@@ -1,6 +1,8 @@
 """The kit with which job authors test their jobs."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -363,3 +365,8 @@ class TestFixture:
         """As above."""
         assert (await job_tester.run_async(send, payload={"kind": "weekly"})).status is JobStatus.SUCCESS
         assert len(await job_tester.run_to_end_async(copy_rows)) == 3
+
+    def test_it_costs_nothing_where_no_test_asks_for_it(self) -> None:
+        """pytest imports the plugin in every project of an environment that has the SDK."""
+        code = "import sys, horarium_pytest; sys.exit('temporalio' in sys.modules or 'pydantic' in sys.modules)"
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
