@@ -282,10 +282,14 @@ def settle_not_started(state: JobState, run_id: str, *, now: datetime, reason: s
 
 def show_run(state: JobState, run: Run, *, now: datetime) -> JobState:
     """Take in what was seen of an active run, and show it."""
-    if find_run(state, run.run_id) is None:
+    known = find_run(state, run.run_id)
+    if known is None:
         return state
+    if run.run_id in state.cancelling and run.status not in FINAL_STATUSES:
+        # Why it is to end is of more use than how it stands.
+        run = run.model_copy(update={"reason": known.reason})
     # Above every version that a detached run's own workflow can have given.
-    state = state.model_copy(update={"version": max(state.version, _microseconds(now))})
+    state = state.model_copy(update={"version": max(state.version, microseconds(now))})
     return with_run(_replace_or_end(state, run), run)
 
 
@@ -384,7 +388,7 @@ def next_attempt(run: Run, *, now: datetime, last_fence: int) -> Run:
             "outcome": Outcome.RAN,
             "reason": None,
             "attempt": run.attempt + 1,
-            "fence": max(last_fence + 1, _microseconds(now)),
+            "fence": max(last_fence + 1, microseconds(now)),
             "dispatched_at": now,
             "next_attempt_at": None,
         }
@@ -569,7 +573,7 @@ class _OpenTurn:
 
     def _new_run(self, fire: Fire, *, kind: RunKind, stands_for: int = 1, reason: str | None = None) -> Run:
         self.state = _count(self.state, started=1)
-        return _run_for(self.state, fire, kind=kind, stands_for=stands_for, now=self._now, reason=reason)
+        return run_for(self.state, fire, kind=kind, stands_for=stands_for, now=self._now, reason=reason)
 
     def _queue_catch_up(self, fire: Fire, *, stands_for: int) -> None:
         if is_used_up(self.state):
@@ -638,7 +642,8 @@ def _recheck_at(plan: FirePlan) -> datetime | None:
     return at if plan.planned_at < at else None
 
 
-def _run_for(state: JobState, fire: Fire, *, kind: RunKind, stands_for: int, now: datetime, reason: str | None) -> Run:
+def run_for(state: JobState, fire: Fire, *, kind: RunKind, stands_for: int, now: datetime, reason: str | None) -> Run:
+    """Make the run of a fire."""
     definition = state.definition
     return Run(
         run_id=scheduled_run_id(job_id=state.job_id, nominal=fire.nominal),
@@ -732,5 +737,6 @@ def _count(
     )
 
 
-def _microseconds(moment: datetime) -> int:
+def microseconds(moment: datetime) -> int:
+    """Count since the epoch: what fences and versions begin with."""
     return int(moment.timestamp()) * 1_000_000 + moment.microsecond

@@ -18,7 +18,7 @@ from workflows.job import (
 from workflows.resilience import AttemptEnd
 from workflows.run import AttemptStatus, Failure, Outcome, Run, RunKind, RunStatus
 from workflows.schedule import OneOffRule, Schedule
-from workflows.turn import begin, next_wake, settle_attempt, take_turn
+from workflows.turn import begin, next_wake, settle_attempt, show_run, take_turn
 
 
 def drive(seconds: int, *, not_in_minutes: str | None = None, **fields: object) -> JobDriver:
@@ -223,6 +223,17 @@ def test_cancel_other_ends_a_run_between_attempts_at_once() -> None:
     driver.go_to(at(20))
     assert driver.started() == [10, 20]
     assert driver.cancelled == []
+
+
+def test_a_look_at_a_run_that_is_being_cancelled_keeps_why() -> None:
+    """What was seen crosses with the request; the reason stays until the end."""
+    driver = drive(10, overlap="cancel_other")
+    driver.go_to(at(20))
+    run = driver.out[run_id(10)]
+    seen = run.model_copy(update={"reason": None, "worker": "w"})
+    driver.state = show_run(driver.state, seen, now=driver.now)
+    driver.end(run.run_id, AttemptStatus.CANCELLED)
+    assert driver.mirror.runs[run.run_id][1].reason == "overlap: cancelled for a newer fire"
 
 
 def test_a_cancelled_run_that_succeeds_all_the_same_has_succeeded() -> None:

@@ -1,0 +1,467 @@
+"""Jobs on a real server and real workers, with a mirror in memory: what the workflows do, without SQL.
+
+Workers are built as production builds them. Only the mirror is played, and the planner's bounds may differ from job to job.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any, Final
+
+import pytest
+from temporalio import activity
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client, WorkflowHandle, WorkflowHistory, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from activities.observation import Observer
+from horarium import JobRun, PermanentError, current_run
+from tests.eventually import eventually
+from tests.temporal_servers import connect_to, unique
+from workers.devserver import DevServer
+from workers.settings import Settings
+from workers.worker import OwnActivities, build_workers
+from workflows.command import DeleteCommand, RegisterCommand
+from workflows.contracts import (
+    JOB_WORKFLOW,
+    MIRROR_REFUSED,
+    MIRROR_UNAVAILABLE,
+    PLAN_FIRES,
+    RECORD_EVENTS,
+    UPDATE_DELETE,
+    UPDATE_REGISTER,
+    WORKFLOW_TASK_TIMEOUT,
+    job_workflow_id,
+    run_workflow_id,
+)
+from workflows.job import (
+    FirePlan,
+    JobDefinition,
+    JobInput,
+    JobRecord,
+    JobState,
+    LedgerEntry,
+    Lifecycle,
+    MirrorBatch,
+    PlanRequest,
+    Tuning,
+)
+from workflows.planner import make_plan
+from workflows.run import Attempt, Outcome, Run, RunStatus
+from workflows.schedule import IntervalRule, Schedule
+from workflows.target import ActivityTarget
+
+_NO_BUGS: Final = (
+    WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
+    WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND,
+)
+"""Something came while a task was being completed, and the server has it made again; or the test terminated the workflow."""
+
+QUICK: Final = Tuning(visible_after=timedelta(seconds=1))
+"""Timers, no long sleep for gaps of seconds; looks soon at what does not answer."""
+
+SLEEPY: Final = Tuning(long_sleep_threshold=timedelta(milliseconds=1500), visible_after=timedelta(seconds=1))
+"""Every gap of two seconds is slept the long way."""
+
+
+def every(seconds: float, **fields: Any) -> Schedule:
+    """A grid of fires, without jitter."""
+    rule = IntervalRule(every=timedelta(seconds=seconds))
+    return Schedule.model_validate({"rule": rule, "jitter_window_seconds": 0.0} | fields)
+
+
+class MemoryMirror:
+    """Tables as the SQL mirror keeps them: guarded by version, one run for a nominal time."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, JobRecord] = {}
+        self.runs: dict[str, dict[str, Run]] = {}
+        self.attempts: dict[str, dict[tuple[str, int], Attempt]] = {}
+        self.ledger: dict[str, dict[datetime, LedgerEntry]] = {}
+        self.trouble = ""
+        """``down``: every write is refused; ``hung``: none is answered."""
+
+        self.poison = ""
+        """A run whose record the database can never hold."""
+
+        self.conflicts: list[str] = []
+        self.refusals = 0
+        self._versions: dict[tuple[str, ...], int] = {}
+
+    @activity.defn(name=RECORD_EVENTS)
+    async def record_events(self, batch: MirrorBatch) -> None:
+        """Write a batch, or do not, as the test wants it."""
+        if self.trouble == "hung":
+            self.refusals += 1
+            await asyncio.sleep(3600)
+        if self.trouble:
+            self.refusals += 1
+            raise ApplicationError("the database is away", type=MIRROR_UNAVAILABLE)
+        self._write(batch)
+        if self.poison in {record.run.run_id for record in batch.runs}:
+            raise ApplicationError("never", type=MIRROR_REFUSED, non_retryable=True)
+
+    def outcomes(self, job_id: str) -> list[tuple[datetime, Outcome]]:
+        """Tell each fire of the ledger and the runs, in order; entries of several neighbours by their first."""
+        entries = [(entry.first, entry.outcome) for entry in self.ledger.get(job_id, {}).values()]
+        runs = [(run.scheduled_at, run.outcome) for run in self.runs.get(job_id, {}).values()]
+        return sorted(entries + runs)
+
+    def statuses(self, job_id: str) -> Counter[RunStatus]:
+        """Count the runs of a job by status."""
+        return Counter(run.status for run in self.runs.get(job_id, {}).values())
+
+    def _write(self, batch: MirrorBatch) -> None:
+        if batch.job is not None and self._is_newer(batch.job.version, "job", batch.job.job_id):
+            self.jobs[batch.job.job_id] = batch.job
+        for record in batch.runs:
+            if record.run.run_id != self.poison:
+                self._write_run(record.job_id, record.version, record.run)
+        for made in batch.attempts:
+            key = (made.attempt.run_id, made.attempt.number)
+            if self._is_newer(made.version, "attempt", made.job_id, key[0], str(key[1])):
+                self.attempts.setdefault(made.job_id, {})[key] = made.attempt
+        for entry in batch.ledger:
+            if self._is_newer(entry.version, "ledger", entry.job_id, entry.entry.first.isoformat()):
+                self.ledger.setdefault(entry.job_id, {})[entry.entry.first] = entry.entry
+
+    def _write_run(self, job_id: str, version: int, run: Run) -> None:
+        rows = self.runs.setdefault(job_id, {})
+        if any(other.scheduled_at == run.scheduled_at and other.run_id != run.run_id for other in rows.values()):
+            self.conflicts.append(run.run_id)
+        elif self._is_newer(version, "run", run.run_id):
+            rows[run.run_id] = run
+
+    def _is_newer(self, version: int, *key: str) -> bool:
+        if version <= self._versions.get(key, -1):
+            return False
+        self._versions[key] = version
+        return True
+
+
+class Planner:
+    """The planner, with bounds of its own for each job, and trouble on request."""
+
+    def __init__(self, default: Tuning) -> None:
+        self.default = default
+        self.tunings: dict[str, Tuning] = {}
+        self.broken = False
+        self.asked = Counter[str]()
+
+    @activity.defn(name=PLAN_FIRES)
+    def plan_fires(self, request: PlanRequest) -> FirePlan:
+        """Answer as the real one does."""
+        self.asked[request.job_id] += 1
+        if self.broken:
+            raise RuntimeError("no such zone")
+        return make_plan(request, tuning=self.tunings.get(request.job_id, self.default))
+
+
+@dataclass
+class Call:
+    """One call of job code."""
+
+    run: JobRun[Any]
+    began: datetime
+    ended: datetime | None = None
+    how: str = ""
+
+
+class JobCode:
+    """Activities whose payload says what they do; they remember their calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+
+    def of(self, job_id: str) -> list[Call]:
+        """The calls of a job, in the order of their beginning."""
+        return [call for call in self.calls if call.run.job_id == job_id]
+
+    @activity.defn
+    async def noop(self) -> None:
+        """Do nothing."""
+        with self._called():
+            return
+
+    @activity.defn
+    async def take(self, seconds: float) -> str:
+        """Take a while, and answer."""
+        with self._called():
+            await asyncio.sleep(seconds)
+            return f"took {seconds}"
+
+    @activity.defn
+    async def ignore_cancel(self, seconds: float) -> None:
+        """Take a while, whatever anybody asks."""
+        with self._called():
+            end = asyncio.get_running_loop().time() + seconds
+            while (left := end - asyncio.get_running_loop().time()) > 0:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(left)
+
+    @activity.defn
+    async def fail(self, times: int) -> str:
+        """Fail in the first attempts."""
+        with self._called():
+            if current_run().attempt <= times:
+                raise ValueError(f"attempt {current_run().attempt}")
+            return "at last"
+
+    @activity.defn
+    async def fail_for_good(self) -> None:
+        """Say that trying again is of no use."""
+        with self._called():
+            raise PermanentError("no such customer")
+
+    def activities(self) -> list[Callable[..., Any]]:
+        """All of them."""
+        return [self.noop, self.take, self.ignore_cancel, self.fail, self.fail_for_good]
+
+    def _called(self) -> "_Called":
+        call = Call(run=current_run(), began=datetime.now(UTC))
+        self.calls.append(call)
+        return _Called(call)
+
+
+@dataclass
+class _Called:
+    call: Call
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.call.ended = datetime.now(UTC)
+        self.call.how = "answered" if kind is None else kind.__name__
+
+
+@dataclass
+class Harness:
+    """A server, workers, and the jobs of one test."""
+
+    client: Client
+    planner: Planner
+    mirror: MemoryMirror = field(default_factory=MemoryMirror)
+    code: JobCode = field(default_factory=JobCode)
+    settings: Settings = field(
+        default_factory=lambda: Settings(local_activity_slots=20, job_slots=50, graceful_shutdown=timedelta(0))
+    )
+    clock: Callable[[], Awaitable[datetime]] | None = None
+    """The server's, where it is not this machine's."""
+
+    jobs: list[str] = field(default_factory=list)
+    named: dict[str, str] = field(default_factory=dict)
+    """Job ids by the names that a module of tests gives them."""
+
+    may_fail_tasks: bool = False
+    """Whether workflow tasks that failed are part of the test."""
+
+    _running: AsyncExitStack | None = None
+
+    async def now(self) -> datetime:
+        """What time it is for the server."""
+        return datetime.now(UTC) if self.clock is None else await self.clock()
+
+    async def start_workers(self) -> None:
+        """Start the workers of one process."""
+        observer = Observer(self.client)
+        own = OwnActivities(
+            local=[self.planner.plan_fires, self.mirror.record_events],
+            remote=[self.mirror.record_events, observer.observe_attempt],
+        )
+        workers = build_workers(self.settings, self.client, jobs=self.code.activities(), own=own)
+        self._running = AsyncExitStack()
+        for worker in workers:
+            await self._running.enter_async_context(worker)
+
+    async def stop_workers(self) -> None:
+        """Stop them; jobs stay where they are."""
+        if self._running is not None:
+            await self._running.aclose()
+            self._running = None
+
+    async def register(
+        self,
+        definition: JobDefinition,
+        *,
+        job_id: str | None = None,
+        tuning: Tuning | None = None,
+        registered_at: datetime | None = None,
+    ) -> str:
+        """Start a job, as the API does; answers its id."""
+        job_id = job_id or unique("job")
+        self.jobs.append(job_id)
+        if tuning is not None:
+            self.planner.tunings[job_id] = tuning
+        state = await self.state(definition, job_id=job_id, registered_at=registered_at)
+        await self.client.start_workflow(
+            JOB_WORKFLOW,
+            JobInput(state=state),
+            id=job_workflow_id(tenant="default", job_id=job_id),
+            task_queue="horarium",
+            task_timeout=WORKFLOW_TASK_TIMEOUT,
+        )
+        return job_id
+
+    async def state(self, definition: JobDefinition, *, job_id: str, registered_at: datetime | None = None) -> JobState:
+        """What a job begins with."""
+        now = registered_at or await self.now()
+        return JobState(
+            job_id=job_id,
+            definition=definition,
+            registered_at=now,
+            updated_at=now,
+            high_water=now,
+            version=int(now.timestamp() * 1_000_000),
+        )
+
+    async def delete(self, job_id: str, *, cancel_active: bool = False, key: str | None = None) -> JobRecord:
+        """Delete a job."""
+        command = DeleteCommand(key=key or unique("key"), cancel_active=cancel_active)
+        record: JobRecord = await self.handle(job_id).execute_update(UPDATE_DELETE, command, result_type=JobRecord)
+        return record
+
+    async def register_again(self, definition: JobDefinition, *, job_id: str, key: str | None = None) -> JobRecord:
+        """Register a job in the workflow that drains the deleted one of the same id."""
+        command = RegisterCommand(key=key or unique("key"), state=await self.state(definition, job_id=job_id))
+        record: JobRecord = await self.handle(job_id).execute_update(UPDATE_REGISTER, command, result_type=JobRecord)
+        return record
+
+    def handle(self, job_id: str) -> WorkflowHandle[Any, Any]:
+        """The workflow of a job, whichever run is the present one."""
+        return self.client.get_workflow_handle(job_workflow_id(tenant="default", job_id=job_id))
+
+    async def histories(self, job_id: str) -> list[WorkflowHistory]:
+        """Fetch the histories of all runs of a job's workflow, the present one included, oldest first."""
+        return await chain_of(self.client, job_workflow_id(tenant="default", job_id=job_id))
+
+    async def until_runs(self, job_id: str, count: int, *, limit: timedelta = timedelta(seconds=20)) -> list[Run]:
+        """Wait until so many runs of a job are final in the mirror; answers those, in the order of their fires."""
+
+        def look() -> list[Run]:
+            rows = self.mirror.runs.get(job_id, {}).values()
+            final = sorted((run for run in rows if run.finished_at), key=lambda run: run.scheduled_at)
+            assert len(final) >= count, f"{len(final)} of {count} runs have ended: {self.mirror.outcomes(job_id)}"
+            return final
+
+        return await eventually(look, limit=limit)
+
+    async def until_closed(self, job_id: str, lifecycle: Lifecycle, *, limit: float = 20) -> JobRecord:
+        """Wait until the workflow of a job has ended; answers what the mirror says then."""
+        async with asyncio.timeout(limit):
+            await self.handle(job_id).result()
+        record = self.mirror.jobs[job_id]
+        assert record.lifecycle is lifecycle
+        return record
+
+    async def check_and_clear(self) -> None:
+        """See that no workflow task of the jobs has failed, and end what is left of them."""
+        for job_id in self.jobs:
+            with suppress(RPCError):
+                await self.handle(job_id).terminate()
+            for run_id in list(self.mirror.runs.get(job_id, {})):
+                with suppress(RPCError):
+                    name = run_workflow_id(tenant="default", run_id=run_id)
+                    await self.client.get_workflow_handle(name).terminate()
+        if self.may_fail_tasks:
+            return
+        assert self.mirror.conflicts == []
+        for job_id in self.jobs:
+            failed = [event for history in await self.histories(job_id) for event in history.events if _is_bug(event)]
+            assert not failed, failed
+
+
+@asynccontextmanager
+async def running(client: Client, *, tuning: Tuning = QUICK, **fields: Any) -> AsyncIterator[Harness]:
+    """Run workers for the length of a test."""
+    harness = Harness(client, Planner(tuning), **fields)
+    try:
+        await harness.start_workers()
+        yield harness
+        await harness.check_and_clear()
+    finally:
+        for job_id in harness.jobs:
+            with suppress(RPCError):
+                await harness.handle(job_id).terminate()
+        await harness.stop_workers()
+
+
+@asynccontextmanager
+async def side_by_side(
+    server: DevServer, jobs: Mapping[str, JobDefinition], *, tuning: Tuning = QUICK, **tunings: Tuning
+) -> AsyncIterator[Harness]:
+    """Run all jobs of a module at the same time, each test looks at its own. ``tunings`` are by the names of jobs."""
+    async with running(await connect_to(server), tuning=tuning) as harness:
+        for name, definition in jobs.items():
+            harness.named[name] = await harness.register(definition, tuning=tunings.get(name))
+        yield harness
+
+
+def job(activity: str = "noop", *, every_seconds: float = 1, payload: Any = None, **fields: Any) -> JobDefinition:
+    """A definition with a short name."""
+    values = {
+        "name": activity,
+        "schedule": every(every_seconds),
+        "target": ActivityTarget(activity=activity),
+        "payload": payload,
+    }
+    return JobDefinition.model_validate(values | fields)
+
+
+async def chain_of(client: Client, workflow_id: str) -> list[WorkflowHistory]:
+    """Follow a workflow through its continuations, from its first run to its last."""
+    latest = await client.get_workflow_handle(workflow_id).fetch_history()
+    run_id = latest.events[0].workflow_execution_started_event_attributes.first_execution_run_id
+    chain = []
+    while run_id:
+        history = await client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()
+        chain.append(history)
+        run_id = history.events[-1].workflow_execution_continued_as_new_event_attributes.new_execution_run_id
+    return chain
+
+
+def kinds_of(history: WorkflowHistory) -> list[str]:
+    """Name the types of a history's events."""
+    return [EventType.Name(event.event_type).removeprefix("EVENT_TYPE_").lower() for event in history.events]
+
+
+def count_kind(histories: Sequence[WorkflowHistory], kind: str) -> int:
+    """Count events of a type in all runs."""
+    return sum(kinds_of(history).count(kind) for history in histories)
+
+
+def is_long_sleep(history: WorkflowHistory) -> bool:
+    """Whether a run began with a backoff, which is the long sleep."""
+    started = history.events[0].workflow_execution_started_event_attributes
+    return started.first_workflow_task_backoff.ToTimedelta() > timedelta(seconds=1, milliseconds=200)
+
+
+def is_gapless(times: Sequence[datetime], step: timedelta) -> bool:
+    """Whether times lie on a grid, one on each of its points."""
+    return all(later - earlier == step for earlier, later in pairwise(times))
+
+
+def lateness(run: Run) -> timedelta:
+    """How long after its target a run was dispatched."""
+    assert run.dispatched_at is not None
+    return run.dispatched_at - run.target_at
+
+
+async def refusal_of(call: Awaitable[object]) -> str:
+    """Await an update that must be refused; answers the type of its refusal."""
+    with pytest.raises(WorkflowUpdateFailedError) as caught:
+        await call
+    assert isinstance(caught.value.cause, ApplicationError)
+    return str(caught.value.cause.type)
+
+
+def _is_bug(event: HistoryEvent) -> bool:
+    failed = event.workflow_task_failed_event_attributes
+    if event.event_type != EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+        return False
+    return failed.cause not in _NO_BUGS

@@ -1,0 +1,146 @@
+"""The long sleep: no history, no cache slot, on time, and woken at once by a command."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from temporalio.client import Client, WorkflowExecutionStatus
+
+from tests.eventually import eventually
+from tests.temporal_servers import unique
+from tests.workflow.harness import (
+    SLEEPY,
+    Harness,
+    count_kind,
+    every,
+    is_gapless,
+    is_long_sleep,
+    job,
+    kinds_of,
+    lateness,
+    refusal_of,
+    running,
+)
+from workflows.contracts import (
+    JOB_WORKFLOW,
+    SA_LAST_OUTCOME,
+    SA_NEXT_FIRE,
+    SA_STATE,
+    WORKFLOW_TASK_TIMEOUT,
+    job_workflow_id,
+)
+from workflows.job import JobInput, Lifecycle
+
+
+async def until_asleep(harness: Harness, job_id: str, *, sleeps: int = 1) -> None:
+    """Wait until a job sleeps the long way for the given time."""
+
+    async def is_asleep() -> bool:
+        histories = await harness.histories(job_id)
+        last = histories[-1]
+        return sum(map(is_long_sleep, histories)) == sleeps and is_long_sleep(last) and len(last.events) == 1
+
+    await eventually(is_asleep)
+
+
+async def test_a_long_gap_is_slept_without_a_history(temporal_client: Client) -> None:
+    """Each fire is a run of its own that begins with a backoff; a sleeping job has one event; nothing is late or lost."""
+    async with running(temporal_client, tuning=SLEEPY) as harness:
+        job_id = await harness.register(job(every_seconds=3))
+        runs = await harness.until_runs(job_id, 3)
+        assert is_gapless([run.scheduled_at for run in runs], timedelta(seconds=3))
+        assert max(map(lateness, runs)) < timedelta(seconds=3)
+        histories = await harness.histories(job_id)
+        assert [is_long_sleep(history) for history in histories[1:4]] == [True, True, True]
+        assert all(kinds_of(history)[-1] == "workflow_execution_continued_as_new" for history in histories[:3])
+        assert count_kind(histories[1:4], "timer_fired") == 0
+        assert max(len(history.events) for history in histories) < 30
+        # The state crossed with each: fences rise, counts go on.
+        assert harness.mirror.jobs[job_id].counts.succeeded >= 3
+        assert len({run.workflow_run_id for run in runs}) == len(runs)
+
+
+async def test_operators_see_a_sleeping_job(temporal_client: Client) -> None:
+    """Next fire, state and last outcome as search attributes; name, schedule and zone in the memo."""
+    async with running(temporal_client, tuning=SLEEPY) as harness:
+        job_id = await harness.register(job(every_seconds=3, owner="billing"))
+        [first, *_] = await harness.until_runs(job_id, 1)
+        await until_asleep(harness, job_id, sleeps=2)
+        described = await harness.handle(job_id).describe()
+        shown = described.typed_search_attributes
+        assert shown.get(SA_NEXT_FIRE) == first.scheduled_at + timedelta(seconds=3)
+        assert (shown.get(SA_STATE), shown.get(SA_LAST_OUTCOME)) == ("active", "success")
+        memo = await described.memo()
+        assert memo["schedule"] == "@every 3s"
+        assert (memo["name"], memo["timezone"], memo["owner"]) == ("noop", "UTC", "billing")
+
+
+async def test_a_command_wakes_a_sleeping_job_at_once(temporal_client: Client) -> None:
+    """Deleted in the middle of a sleep of days, it answers, is recorded and ends."""
+    async with running(temporal_client, tuning=SLEEPY) as harness:
+        job_id = await harness.register(job(every_seconds=86_400 * 30))
+        await until_asleep(harness, job_id)
+        record = await asyncio.wait_for(harness.delete(job_id), 10)
+        assert record.lifecycle is Lifecycle.DELETED
+        await harness.until_closed(job_id, Lifecycle.DELETED)
+        assert harness.code.of(job_id) == []
+
+
+async def test_a_job_woken_early_goes_back_to_sleep_until_the_same_time(temporal_client: Client) -> None:
+    """A refused command changes nothing: no fire, and the next run begins where the first sleep was to end."""
+    async with running(temporal_client, tuning=SLEEPY) as harness:
+        job_id = await harness.register(job(every_seconds=86_400))
+        await until_asleep(harness, job_id)
+        assert await refusal_of(harness.register_again(job(), job_id=job_id)) == "Conflict"
+        await until_asleep(harness, job_id, sleeps=2)
+        first, second = (history for history in await harness.histories(job_id) if is_long_sleep(history))
+        started = [history.events[0] for history in (first, second)]
+        wakes = [
+            event.event_time.ToDatetime(tzinfo=UTC)
+            + event.workflow_execution_started_event_attributes.first_workflow_task_backoff.ToTimedelta()
+            for event in started
+        ]
+        assert abs(wakes[0] - wakes[1]) < timedelta(seconds=1)
+        assert wakes[0] >= harness.mirror.jobs[job_id].next_run_at  # type: ignore[operator]
+
+
+async def test_a_job_woken_early_sleeps_on_a_timer_until_an_earlier_time(temporal_client: Client) -> None:
+    """Some servers hold a run to the target it was first given; a timer is never held."""
+    async with running(temporal_client, tuning=SLEEPY) as harness:
+        job_id = unique("job")
+        harness.jobs.append(job_id)
+        state = await harness.state(job(every_seconds=4), job_id=job_id)
+        await temporal_client.start_workflow(
+            JOB_WORKFLOW,
+            JobInput(state=state, sleep_until=datetime.now(UTC) + timedelta(hours=1)),
+            id=job_workflow_id(tenant="default", job_id=job_id),
+            task_queue="horarium",
+            task_timeout=WORKFLOW_TASK_TIMEOUT,
+        )
+        await harness.until_runs(job_id, 2)
+        [history] = await harness.histories(job_id)
+        assert kinds_of(history).count("timer_fired") >= 2
+
+
+async def test_a_sleeping_job_that_is_cancelled_in_temporal_ends_as_deleted(temporal_client: Client) -> None:
+    """Whoever presses cancel in the Web UI has deleted the job, and the mirror says so, at the latest at its next fire."""
+    async with running(temporal_client, tuning=SLEEPY) as harness:
+        job_id = await harness.register(job("take", every_seconds=4, payload=60))
+        await until_asleep(harness, job_id)
+        await harness.handle(job_id).cancel()
+        record = await harness.until_closed(job_id, Lifecycle.DELETED)
+        assert record.active_runs == 0
+        described = await harness.handle(job_id).describe()
+        assert described.status is WorkflowExecutionStatus.COMPLETED
+
+
+async def test_a_job_with_a_run_under_way_sleeps_on_a_timer(temporal_client: Client) -> None:
+    """Continuing as new would be fine for a detached run, but its report must find a job that is awake."""
+    async with running(temporal_client, tuning=SLEEPY) as harness:
+        job_id = await harness.register(
+            job("take", payload=6, isolation="workflow", schedule=every(4), overlap="buffer_one")
+        )
+        await harness.until_runs(job_id, 1)
+        histories = await harness.histories(job_id)
+        starts = [kinds_of(history).count("start_child_workflow_execution_initiated") for history in histories]
+        fired = next(index for index, count in enumerate(starts) if count)
+        assert "timer_started" in kinds_of(histories[fired])
