@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from temporalio import activity
-from temporalio.api.enums.v1 import PendingActivityState, PendingWorkflowTaskState, TaskQueueType
+from temporalio.api.enums.v1 import EventType, PendingActivityState, PendingWorkflowTaskState, TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
@@ -17,8 +17,8 @@ POLL_LASTS = timedelta(seconds=75)
 """A poll lasts up to a minute. The server lists pollers for five: an older entry is a worker that was killed."""
 
 
-UNTAKEN_LENGTH = 2
-"""Events of a workflow that no worker has had: it was started, and its first task scheduled."""
+FIRST_EVENTS = 10
+"""Among so many is the first task of nearly every workflow that a worker has had."""
 
 REPORTED_PROBLEMS = SearchAttributeKey.for_keyword_list("TemporalReportedProblems")
 """Set by the server on a workflow whose tasks fail again and again."""
@@ -51,11 +51,26 @@ class Observer:
     async def _observe_child(self, request: ObserveRequest) -> Observation:
         """Say what Temporal knows about an attempt that is a workflow. Raises ``RPCError`` when it is not there (yet)."""
         described = await self._client.get_workflow_handle(request.child_id).describe()
-        if not _is_taken(described):
+        if not await self._is_taken(described):
             return Observation(polled=await is_polled(self._client, request.task_queue, workflows=True))
         problems = described.typed_search_attributes.get(REPORTED_PROBLEMS)
         trouble = f"its workflow cannot go on: {', '.join(problems)}" if problems else None
         return Observation(started_at=described.start_time, trouble=trouble)
+
+    async def _is_taken(self, described: WorkflowExecutionDescription) -> bool:
+        """Say whether any worker has ever had a task of a workflow, or of the run of it that continued as this one."""
+        raw = described.raw_description
+        is_first = raw.workflow_execution_info.first_run_id in ("", described.run_id)
+        if described.status is not WorkflowExecutionStatus.RUNNING or not is_first:
+            return True
+        if raw.pending_workflow_task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED:
+            return True
+        # Signals and cancellations may stand before it.
+        handle = self._client.get_workflow_handle(described.id, run_id=described.run_id)
+        async for event in handle.fetch_history_events(page_size=FIRST_EVENTS):
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
+                return True
+        return False
 
 
 async def is_polled(client: Client, task_queue: str, *, workflows: bool = False) -> bool:
@@ -70,16 +85,6 @@ async def is_polled(client: Client, task_queue: str, *, workflows: bool = False)
     )
     oldest = datetime.now(UTC) - POLL_LASTS
     return any(poller.last_access_time.ToDatetime(tzinfo=UTC) >= oldest for poller in answer.pollers)
-
-
-def _is_taken(described: WorkflowExecutionDescription) -> bool:
-    """Say whether any worker has ever had a task of a workflow, or of the run of it that continued as this one."""
-    raw = described.raw_description
-    info = raw.workflow_execution_info
-    if described.status is not WorkflowExecutionStatus.RUNNING or info.first_run_id not in ("", described.run_id):
-        return True
-    state = raw.pending_workflow_task.state
-    return info.history_length > UNTAKEN_LENGTH or state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED
 
 
 def _started(described: WorkflowExecutionDescription, activity_id: str) -> tuple[datetime | None, str | None]:

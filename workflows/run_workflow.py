@@ -59,6 +59,8 @@ with workflow.unsafe.imports_passed_through():
     from workflows.turn import next_attempt
     from workflows.workflow_attempt import child_id, run_child
 
+CANCELLED_BY_WORKFLOW = "Cancel requested by workflow with run id "
+
 UNTIL_RECORDED = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30))
 
 
@@ -247,4 +249,6 @@ def _is_cancelled() -> bool:
 
 
 def _cancellation_reason() -> str:
-    return workflow.cancellation_reason() or "cancelled in Temporal"
+    given = workflow.cancellation_reason() or "cancelled in Temporal"
+    # What a workflow gives as its reason is wrapped: "Cancel requested by workflow with run id ... with reason: ...".
+    return given.partition(" with reason: ")[2] if given.startswith(CANCELLED_BY_WORKFLOW) else given
