@@ -2,10 +2,11 @@
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
@@ -56,6 +57,9 @@ class TelemetryStack:
     metrics: Mapping[str, str]
     """Where each process is read: ``scheduler``, ``team``, ``api``."""
 
+    another_scheduler: Callable[[], WorkerProcess]
+    """Starts one, to be used with ``with``. Its metrics are nowhere."""
+
     def client(self) -> httpx.AsyncClient:
         """Make a client of the API."""
         return client_of(self.api.port)
@@ -91,7 +95,14 @@ def telling(folder: Path, *, database_url: str, **variables: str) -> Iterator[Te
             api = cleanup.enter_context(ApiProcess(folder, **known))
         asyncio.run(_until_ready(scheduler, team, api))
         metrics = {name: f"http://127.0.0.1:{port}/metrics" for name, port in ports.items()}
-        yield TelemetryStack(scheduler=scheduler, team=team, api=api, metrics=metrics | {"api": f"{api.url}/metrics"})
+        another = partial(WorkerProcess, _folder(folder, "another"), role="scheduler", **known)
+        yield TelemetryStack(
+            scheduler=scheduler,
+            team=team,
+            api=api,
+            metrics=metrics | {"api": f"{api.url}/metrics"},
+            another_scheduler=another,
+        )
 
 
 async def _until_ready(scheduler: WorkerProcess, team: WorkerProcess, api: ApiProcess) -> None:

@@ -120,6 +120,15 @@ class JobMetrics:
             self._runs.add(tenant, run.kind.value, run.status.value)
 
 
+def show_build(meter: Meter, *, version: str) -> None:
+    """Show which version runs: of every process, job workers too."""
+    meter.create_observable_gauge(
+        "horarium_build_info",
+        [lambda _: [Observation(1, {"version": version})]],
+        description="Always 1; the label says which version runs.",
+    )
+
+
 def watch_mirror(meter: Meter, writer: MirrorWriter) -> None:
     """Show what a process's writer of the mirror does."""
     for name, unit, description, read in (

@@ -38,7 +38,7 @@ from temporalio.worker import Interceptor
 from activities.database import Limits, open_database
 from activities.mirror_survey import MirrorSurveyor
 from activities.mirror_writer import MirrorWriter
-from workers.metric import METER, JobMetrics, watch_mirror
+from workers.metric import METER, JobMetrics, show_build, watch_mirror
 from workers.metrics_endpoint import MetricsPage, MetricsServer
 from workers.news import Listener, NewsInterceptor
 from workers.otel import Signal, describe_process, exporter_names, load_exporters, otlp_endpoint, protocol_of
@@ -171,6 +171,7 @@ def _start_metrics(resource: Resource, page: MetricsPage | None) -> MeterProvide
         metric_readers=readers, resource=resource, exemplar_filter=AlwaysOffExemplarFilter(), shutdown_on_exit=False
     )
     metrics.set_meter_provider(provider)
+    show_build(provider.get_meter(METER), version=str(resource.attributes["service.version"]))
     return provider
 
 
