@@ -27,6 +27,9 @@ IN_DOUBT_REMEMBERED: Final = timedelta(seconds=1)
 
 QUEUES_REMEMBERED: Final = 1_000
 
+CATALOGUES_REMEMBERED: Final = 100
+"""Of some kilobytes each, a few hundred at most."""
+
 Fact = TypeVar("Fact")
 
 
@@ -97,7 +100,7 @@ class TemporalProbe:
 
     async def catalogue_of(self, task_queue: str) -> Catalogue | None:
         """Say what the workers of a queue can run; ``None`` when none of them or Temporal does not say."""
-        if len(self._catalogues) >= QUEUES_REMEMBERED:
+        if len(self._catalogues) >= CATALOGUES_REMEMBERED:
             self._catalogues.clear()
         queue = self._catalogues.setdefault(task_queue, _Remembered(lambda: self._ask_for_catalogue(task_queue)))
         return await queue.get()
@@ -122,5 +125,6 @@ class TemporalProbe:
             async with asyncio.timeout(PATIENCE.total_seconds()):
                 described = await handle.describe(rpc_timeout=PATIENCE)
                 return await described.memo_value(CATALOGUE_MEMO, None, type_hint=Catalogue)
-        except (RPCError, RuntimeError, TimeoutError):
+        except (RPCError, RuntimeError, TimeoutError, ValueError):
+            # The last: a memo that is none of ours, or of a release that we do not understand.
             return None

@@ -9,14 +9,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from pydantic import BaseModel
-from temporalio import activity
+from temporalio import activity, workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import PayloadCodec
 from temporalio.service import RPCError, RPCStatusCode
+from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Replayer, Worker
 
 from api.temporal_probe import TemporalProbe
@@ -45,6 +48,17 @@ async def send_report(report: Report) -> None:
 @activity.defn(name="send_report")
 async def send_report_in_copies(kind: str, copies: int) -> None:
     """The next version."""
+
+
+@workflow.defn(sandboxed=False)
+class LongSleep:
+    """A workflow of the team's."""
+
+    @workflow.run
+    async def run(self) -> str:
+        """Sleep."""
+        await workflow.sleep(timedelta(days=30))
+        return "slept"
 
 
 @asynccontextmanager
@@ -103,15 +117,23 @@ class TestAnnouncing:
         assert isinstance(schema, dict)
         assert schema["required"] == ["kind"]
 
-    async def test_a_worker_that_starts_before_the_scheduler_is_heard(
-        self, temporal_server: DevServer, temporal_client: Client
-    ) -> None:
-        """The server keeps the announcement."""
-        queue = unique("reports")
-        async with team_worker(temporal_server, queue, [send_report]):
-            await eventually(lambda: signals_so_far(temporal_client, queue))
-        async with scheduler(temporal_client):
-            await knows(temporal_client, queue, 1)
+    async def test_a_worker_that_starts_before_the_scheduler_is_heard_soon(self, temporal_server: DevServer) -> None:
+        """It looks again. In a namespace without a scheduler it starts nothing, which nobody would ever end."""
+        namespace, queue = unique("namespace"), unique("reports")
+        await create_namespace(temporal_server, namespace)
+        scheduler_client = await Client.connect(
+            temporal_server.options.address, namespace=namespace, data_converter=pydantic_data_converter
+        )
+        async with team_worker(temporal_server, queue, [send_report], namespace=namespace):
+            assert not await announcing._has_scheduler(scheduler_client)
+            async with scheduler(scheduler_client):
+                await knows(scheduler_client, queue, 1)
+
+    async def test_a_teams_own_tests_may_skip_time(self, time_skipping: WorkflowEnvironment) -> None:
+        """Their workers have the plugin, and their test server has no scheduler."""
+        async with Worker(time_skipping.client, task_queue="team", workflows=[LongSleep], plugins=[HorariumPlugin()]):
+            slept = await time_skipping.client.execute_workflow(LongSleep.run, id="long", task_queue="team")
+        assert slept == "slept"
 
     async def test_two_versions_are_known_at_once(self, temporal_server: DevServer, temporal_client: Client) -> None:
         """A rolling deployment, and one that is rolled back."""
@@ -178,8 +200,11 @@ class TestAnnouncing:
 
         monkeypatch.setattr(announcing, "_tell", refuse)
         queue = unique("reports")
-        async with team_worker(temporal_server, queue, [send_report], data_converter=pydantic_data_converter):
-            async with asyncio.timeout(10):
+        async with (
+            scheduler(temporal_client),
+            team_worker(temporal_server, queue, [send_report], data_converter=pydantic_data_converter),
+        ):
+            async with asyncio.timeout(20):
                 await tried.wait()
             handle = await temporal_client.start_activity(
                 "send_report",
@@ -256,12 +281,22 @@ class Codec(PayloadCodec):
         return [Payload.FromString(base64.b64decode(each.data, validate=True)) for each in payloads]
 
 
-async def signals_so_far(client: Client, queue: str) -> int:
-    """Count what a catalogue was told, which may not be there yet."""
-    try:
-        return await signals_of(client, queue)
-    except RPCError:
-        return 0
+async def create_namespace(server: DevServer, name: str) -> None:
+    """Make a namespace, and wait until it can be used."""
+    client = await Client.connect(server.options.address)
+    retention = Duration(seconds=86_400)
+    await client.workflow_service.register_namespace(
+        RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=retention)
+    )
+
+    async def is_there() -> bool:
+        try:
+            await (await Client.connect(server.options.address, namespace=name)).count_workflows()
+        except RPCError:
+            return False
+        return True
+
+    await eventually(is_there)
 
 
 async def version_of(client: Client, queue: str) -> str:

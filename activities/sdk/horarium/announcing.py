@@ -1,6 +1,7 @@
 """Tells the catalogue of a task queue what a worker can run, when the worker starts and as long as it lives.
 
-A worker is never held up or brought down by this: what fails is tried again later.
+A worker is never held up or brought down by this: what fails is tried again later. Nothing is started where no scheduler is,
+such as in a test server of the team's: a workflow that nobody takes up would keep one that skips time from doing so.
 """
 
 import asyncio
@@ -13,9 +14,10 @@ from typing import Any, Final
 
 from google.protobuf.duration_pb2 import Duration
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowType
-from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.enums.v1 import TaskQueueType, WorkflowExecutionStatus
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
+    DescribeTaskQueueRequest,
     DescribeWorkflowExecutionRequest,
     DescribeWorkflowExecutionResponse,
     SignalWithStartWorkflowExecutionRequest,
@@ -40,7 +42,8 @@ logger = logging.getLogger(__name__)
 
 PATIENCE: Final = timedelta(seconds=10)
 
-TRY_EVERY: Final = timedelta(seconds=30)
+FIRST_PAUSE: Final = timedelta(seconds=1)
+"""After a try that was in vain, doubled each time up to ``RENEW_EVERY``."""
 
 TASK_TIMEOUT: Final = timedelta(seconds=2)
 """As the scheduler's other workflows have it."""
@@ -62,18 +65,43 @@ async def announcing(
 
 
 async def _keep_announced(client: Client, task_queue: str, announcement: Announcement) -> None:
+    pause = FIRST_PAUSE
     while announcement.schemas:
-        try:
-            if not await _is_known(client, task_queue, announcement.version):
-                await _tell(client, task_queue, announcement)
-            pause = RENEW_EVERY
-        except (RPCError, RuntimeError) as error:
-            logger.warning(
-                "what this worker can run could not be announced; payloads of its jobs may go unchecked",
-                extra={"task_queue": task_queue, "error": str(error)},
-            )
-            pause = TRY_EVERY
-        await asyncio.sleep(pause.total_seconds())
+        is_known = await _try_to_announce(client, task_queue, announcement)
+        await asyncio.sleep((RENEW_EVERY if is_known else pause).total_seconds())
+        pause = FIRST_PAUSE if is_known else min(2 * pause, RENEW_EVERY)
+
+
+async def _try_to_announce(client: Client, task_queue: str, announcement: Announcement) -> bool:
+    """Announce where that is needed and possible; whether it need not be tried again soon."""
+    try:
+        if not await _is_known(client, task_queue, announcement.version):
+            if not await _has_scheduler(client):
+                return False
+            await _tell(client, task_queue, announcement)
+    except (RPCError, RuntimeError) as error:
+        logger.warning(
+            "what this worker can run could not be announced; payloads of its jobs may go unchecked",
+            extra={"task_queue": task_queue, "error": str(error)},
+        )
+        return False
+    return True
+
+
+async def _has_scheduler(client: Client) -> bool:
+    """Look whether anybody takes the scheduler's workflows up in this namespace."""
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=CATALOGUE_TASK_QUEUE),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
+    try:
+        answer = await client.workflow_service.describe_task_queue(request, retry=True, timeout=PATIENCE)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.UNIMPLEMENTED:
+            raise
+        return False  # a test server that skips time
+    return bool(answer.pollers)
 
 
 async def _is_known(client: Client, task_queue: str, version: str) -> bool:
