@@ -4,45 +4,15 @@ There is no table of them: a run that is dead is its own dead letter, so each fi
 being SQL: builds statements.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Iterator
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, exists, literal, select, tuple_
 
 from activities.mirror_row import storable
 from activities.tables import JOBS, KEY, RUNS, UtcDateTime
+from workflows.dead_letter import DeadLetterFilter, LetterPlace
 from workflows.run import RunStatus
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeadLetterFilter:
-    """Which dead letters are meant. All conditions hold together."""
-
-    job_id: str | None = None
-    reason: str | None = None
-    """The reason begins with this, such as ``retry_budget_exhausted``; upper and lower case differ."""
-
-    start: datetime | None = None
-    """When the run ended, inclusive."""
-
-    end: datetime | None = None
-    """When the run ended, inclusive."""
-
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """That the job has now."""
-
-    redriven: bool | None = False
-    """Whether it has been redriven; ``None``: either."""
-
-
-@dataclass(frozen=True)
-class LetterPlace:
-    """Where a dead letter stands."""
-
-    finished_at: datetime
-    run_id: str
 
 
 def select_dead_letters(

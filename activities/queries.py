@@ -28,7 +28,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from activities.database import POSTGRESQL, reading
-from activities.dead_letter_listing import DeadLetterFilter, LetterPlace, select_dead_letters
+from activities.dead_letter_listing import select_dead_letters
 from activities.deadline import Deadline
 from activities.ledger_listing import (
     LedgerWindow,
@@ -41,6 +41,7 @@ from activities.ledger_listing import (
 from activities.mirror_row import SqlValue, attempt_from, job_from, ledger_entry_from, run_from, storable
 from activities.page import Page, Position, decode_cursor, fingerprint, make_page, moment_in, page_size
 from activities.tables import ATTEMPTS, JOBS, KEY, RUNS, UtcDateTime
+from workflows.dead_letter import DeadLetterFilter, LetterPlace
 from workflows.error import InvalidCursor
 from workflows.job import JobRecord, LedgerEntry, Lifecycle, RunRecord
 from workflows.run import FINAL_STATUSES, Attempt, RunStatus
@@ -175,7 +176,7 @@ class Queries:
         filters = (chosen.job_id, chosen.reason, chosen.start, chosen.end, labels, chosen.redriven)
         listing = fingerprint("dead letters", tenant, *filters)
         at = decode_cursor(cursor, listing=listing, key_length=2) if cursor is not None else None
-        beyond = None if at is None else LetterPlace(moment_in(at.key[0]), at.key[1])
+        beyond = None if at is None else LetterPlace(finished_at=moment_in(at.key[0]), run_id=at.key[1])
         query = select_dead_letters(
             tenant,
             chosen,

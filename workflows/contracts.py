@@ -21,6 +21,7 @@ JOB_WORKFLOW: Final = "HorariumJob"
 RUN_WORKFLOW: Final = "HorariumRun"
 RECORDS_WORKFLOW: Final = "HorariumRecords"
 DOWNSTREAM_WORKFLOW: Final = "HorariumDownstream"
+BULK_REDRIVE_WORKFLOW: Final = "HorariumBulkRedrive"
 
 JOB_ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
@@ -44,6 +45,12 @@ HTTP_REQUEST: Final = "http_request"
 
 OBSERVE_ATTEMPT: Final = "observe_attempt"
 """Ordinary activity: ``ObserveRequest -> Observation``. What Temporal knows about an attempt that has not answered."""
+
+REDRIVE_MANY: Final = "redrive_many"
+"""Ordinary activity: ``BulkRequest -> BulkProgress``."""
+
+PROGRESS_MEMO: Final = "progress"
+"""Memo of a bulk redrive: its ``BulkProgress``."""
 
 RECORD_TIMEOUT: Final = timedelta(seconds=10)
 """For records sent by an ordinary activity, which delays nothing."""
@@ -102,6 +109,11 @@ def attempt_workflow_id(*, tenant: str, run_id: str, attempt: int) -> str:
 def records_workflow_id(*, tenant: str, job_id: str, version: int) -> str:
     """Name the workflow that carries a backlog of records, by the version of the last of them."""
     return f"records/{tenant}/{job_id}/{version}"
+
+
+def bulk_redrive_workflow_id(*, tenant: str, redrive_id: str) -> str:
+    """Name the workflow of a bulk redrive."""
+    return f"redrive/{tenant}/{redrive_id}"
 
 
 def downstream_workflow_id(*, tenant: str, downstream: str) -> str:

@@ -13,6 +13,7 @@ from workflows.contracts import requested_run_id
 from workflows.job import JobState, MirrorBatch, Redriven
 from workflows.outbox import job_record, with_run
 from workflows.run import Run, RunKind
+from workflows.turn import microseconds
 
 WAITING_LIMIT: Final = 10
 """Redrives that wait in a job at once. Each carries a checkpoint, and all of them cross every continue-as-new."""
@@ -59,7 +60,7 @@ def take_redrive(state: JobState, command: RedriveCommand, *, now: datetime) -> 
             "catch_up": (*redrives, run, *others),
             "redriven": (*state.redriven, remembered)[-REMEMBERED:],
             # Above every version that a dead run's own workflow can have given.
-            "version": max(state.version, _microseconds(now)),
+            "version": max(state.version, microseconds(now)),
         }
     )
     return with_run(with_run(state, command.dead.model_copy(update={"redriven_by": run.run_id})), run)
@@ -100,7 +101,3 @@ def _redriven_run(state: JobState, command: RedriveCommand, *, now: datetime) ->
         checkpoint=dead.checkpoint,
         redrive_of=dead.run_id,
     )
-
-
-def _microseconds(moment: datetime) -> int:
-    return int(moment.timestamp()) * 1_000_000 + moment.microsecond

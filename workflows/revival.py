@@ -1,0 +1,154 @@
+"""States of jobs whose workflow is gone, made from what the mirror knows: to redrive a run, or after the loss of Temporal's data.
+
+Pure. Whatever is made here has a fence above every one that was given out and a version above every one that was written, and
+decides nothing again that was decided: what may have been dispatched, and was not recorded, is in doubt and is not run.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from workflows.fire_times import jitter_offset, survey_fires
+from workflows.job import JobRecord, JobState, LedgerEntry, Lifecycle, MirrorBatch
+from workflows.outbox import sealed, with_ledger, with_run
+from workflows.policies import entries_of_missed, split_newest
+from workflows.run import Outcome, Run, RunKind, RunStatus
+from workflows.schedule import Fire
+from workflows.turn import microseconds, run_for
+
+CLUSTER_LOST: Final = "cluster_lost"
+"""How the reason of every run begins that the loss of Temporal's data ended."""
+
+LOST_RUN: Final = f"{CLUSTER_LOST}: Temporal's data was lost before it ended"
+LOST_FIRE: Final = f"{CLUSTER_LOST}: Temporal's data was lost at about this time; it is not known whether it ran"
+
+IN_DOUBT_LIMIT: Final = 100
+"""Fires in doubt of one job that become dead letters. Of a job that fires every second, older ones are a line in the ledger."""
+
+
+def revived_state(record: JobRecord, *, last: Run | None, now: datetime) -> JobState:
+    """Make the state of a job from its row. ``last`` is the run that ended last."""
+    missed_last = record.last_status == Outcome.MISSED.value
+    return JobState(
+        tenant=record.tenant,
+        job_id=record.job_id,
+        definition=record.definition,
+        revision=record.revision,
+        lifecycle=record.lifecycle,
+        registered_at=record.registered_at,
+        updated_at=record.updated_at,
+        version=max(record.version + 1, microseconds(now)),
+        fence=max(record.fence + 1, microseconds(now)),
+        high_water=record.high_water,
+        counts=record.counts,
+        last=last,
+        last_success_at=record.last_success_at,
+        last_missed_at=now if missed_last else None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remains:
+    """What is known of a job whose workflow is lost."""
+
+    record: JobRecord
+    last: Run | None
+    open_runs: tuple[Run, ...]
+    """Not final in the mirror."""
+
+    still_running: frozenset[str] = frozenset()
+    """Those of them whose own workflow is there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restoration:
+    """A job, ready to go on."""
+
+    state: JobState
+    rows: MirrorBatch
+    """What the mirror must know before it does."""
+
+    lost_runs: int
+    in_doubt: int
+
+
+def restore_job(remains: Remains, *, lost_at: datetime, now: datetime) -> Restoration:
+    """Let a job go on after the loss of Temporal's data at ``lost_at``.
+
+    Runs that were under way end as dead, and so do the fires up to ``lost_at`` of which the mirror has not heard: either may
+    have had effects. Both can be redriven. All later fires follow the job's policy for missed ones.
+    """
+    state = revived_state(remains.record, last=remains.last, now=now)
+    kept = tuple(run for run in remains.open_runs if run.run_id in remains.still_running)
+    lost = [_as_lost(run, now=now) for run in remains.open_runs if run.run_id not in remains.still_running]
+    state = state.model_copy(update={"active": kept})
+    fires, entries = _fires_in_doubt(state, lost_at=lost_at)
+    in_doubt = [_as_in_doubt(state, fire, now=now) for fire in fires]
+    state = _with_dead(state, [*lost, *in_doubt], started=len(in_doubt))
+    state = _with_missed(state, entries)
+    state = state.model_copy(update={"high_water": _high_water_after(state, fires, entries)})
+    state = sealed(state)
+    rows, state = state.outbox, state.model_copy(update={"outbox": MirrorBatch()})
+    return Restoration(state=state, rows=rows, lost_runs=len(lost), in_doubt=len(in_doubt))
+
+
+def _as_lost(run: Run, *, now: datetime) -> Run:
+    was_dispatched = run.attempt > 0 or run.dispatched_at is not None
+    return run.model_copy(
+        update={
+            "status": RunStatus.DEAD,
+            "outcome": Outcome.RAN if was_dispatched else Outcome.FAILED_TO_START,
+            "reason": LOST_RUN,
+            "finished_at": now,
+            "next_attempt_at": None,
+        }
+    )
+
+
+def _as_in_doubt(state: JobState, fire: Fire, *, now: datetime) -> Run:
+    run = run_for(state, fire, kind=RunKind.SCHEDULED, stands_for=1, now=now, reason=LOST_FIRE)
+    ended = {"status": RunStatus.DEAD, "outcome": Outcome.FAILED_TO_START, "finished_at": now}
+    return run.model_copy(update=ended)
+
+
+def _fires_in_doubt(state: JobState, *, lost_at: datetime) -> tuple[tuple[Fire, ...], tuple[LedgerEntry, ...]]:
+    """List the fires that may have been dispatched without a record, and what becomes of others before ``lost_at``."""
+    schedule, job_id = state.definition.schedule, state.job_id
+    if state.lifecycle is not Lifecycle.ACTIVE:
+        return (), ()
+    until = lost_at - jitter_offset(schedule, job_id=job_id)
+    after = state.high_water
+    fires: tuple[Fire, ...] = ()
+    entries: list[LedgerEntry] = []
+    while after < until:
+        survey = survey_fires(schedule, job_id=job_id, after=after, until=until, newest=IN_DOUBT_LIMIT + 1)
+        older, newest = split_newest(survey, keep=IN_DOUBT_LIMIT)
+        fires = (*fires, *newest)
+        entries += entries_of_missed(older, reason=LOST_FIRE)
+        after = survey.through
+    return _within_max_runs(state, fires), tuple(entries)
+
+
+def _within_max_runs(state: JobState, fires: tuple[Fire, ...]) -> tuple[Fire, ...]:
+    most = state.definition.schedule.max_runs
+    return fires if most is None else fires[: max(0, most - state.counts.started)]
+
+
+def _with_dead(state: JobState, dead: Iterable[Run], *, started: int) -> JobState:
+    counts = state.counts
+    for run in dead:
+        state = with_run(state, run).model_copy(update={"last": run})
+        counts = counts.model_copy(update={"dead": counts.dead + 1})
+    return state.model_copy(update={"counts": counts.model_copy(update={"started": counts.started + started})})
+
+
+def _with_missed(state: JobState, entries: tuple[LedgerEntry, ...]) -> JobState:
+    missed = sum(entry.count for entry in entries if entry.outcome is Outcome.MISSED)
+    counts = state.counts.model_copy(update={"missed": state.counts.missed + missed})
+    return with_ledger(state.model_copy(update={"counts": counts}), entries)
+
+
+def _high_water_after(state: JobState, fires: Iterable[Fire], entries: Iterable[LedgerEntry]) -> datetime:
+    decided = [*(fire.nominal for fire in fires), *(entry.last for entry in entries)]
+    return max([state.high_water, *decided])
