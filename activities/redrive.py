@@ -46,15 +46,14 @@ class Redrive:
 class Redriver:
     """Redrives for any number of callers at once."""
 
-    def __init__(self, *, queries: Queries, writer: MirrorWriter, control: JobControl) -> None:
+    def __init__(self, *, queries: Queries, control: JobControl, writer: MirrorWriter | None = None) -> None:
+        """With a ``writer``, whoever is answered can read the redrive; without, the job's workflow shows it in a moment."""
         self._queries = queries
         self._writer = writer
         self._control = control
 
     async def redrive(self, run_id: str, *, tenant: str) -> Redrive:
-        """Run a dead run again. When this returns, the dead run's row names the redrive, whose row is there too.
-
-        A dead run has one redrive, unless that was cancelled.
+        """Run a dead run again. A dead run has one redrive, unless that was cancelled.
 
         Raises:
             NotFound: there is no such run.
@@ -74,7 +73,8 @@ class Redriver:
         command = RedriveCommand(key=name, run_id=name, dead=dead)
         async with self._control.turn(tenant=tenant, job_id=job_id):
             answer = await self._ask(command, tenant=tenant, job_id=job_id)
-        await self._write_through(answer)
+        if self._writer is not None:
+            await self._show(self._writer, answer)
         return Redrive(run_id=answer.run_id, is_new=True)
 
     async def _was_cancelled(self, run_id: str, *, tenant: str) -> bool:
@@ -97,9 +97,9 @@ class Redriver:
         found = None if record.last_run_id is None else await self._queries.get_run(record.tenant, record.last_run_id)
         return None if found is None else found.record.run
 
-    async def _write_through(self, answer: RedriveAnswer) -> None:
+    async def _show(self, writer: MirrorWriter, answer: RedriveAnswer) -> None:
         try:
-            await self._writer.write(answer.rows)
+            await writer.write(answer.rows)
         except MirrorUnavailable as error:
             raise Unavailable("the redrive is asked for; the mirror does not show it yet") from error
 

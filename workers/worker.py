@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,17 +26,24 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from temporalio.workflow import SandboxImportNotificationPolicy
 
 from activities.admission import Admissions
-from activities.database import InvalidDatabaseUrl
+from activities.database import InvalidDatabaseUrl, Limits, open_database
+from activities.http_target import HttpSender
+from activities.job_control import JobControl
 from activities.mirror_writer import MirrorWriter
 from activities.observation import Observer
 from activities.planning import Planner
+from activities.queries import Queries
+from activities.redrive import BulkRedriver, Redriver
 from activities.schema import migrate
 from horarium import wrap_activity
 from horarium.announcing import announcing
+from horarium.effect_desk import EffectDesk
 from workers.activity_module import load_job_activities
-from workers.connection import Namespace, enter_namespace
+from workers.connection import Namespace, enter_namespace, register_search_attributes
+from workers.effects import open_effects
 from workers.settings import InvalidSettings, Role, Settings, variable_of
 from workers.telemetry import open_telemetry
+from workflows.bulk_redrive_workflow import BulkRedriveWorkflow
 from workflows.catalogue_workflow import CatalogueWorkflow
 from workflows.contracts import SCHEDULER_TASK_QUEUE
 from workflows.downstream_workflow import DownstreamWorkflow
@@ -46,7 +54,17 @@ from workflows.target import DEFAULT_TASK_QUEUE
 
 logger = logging.getLogger(__name__)
 
-WORKFLOWS: Final = (JobWorkflow, RunWorkflow, RecordsWorkflow, CatalogueWorkflow, DownstreamWorkflow)
+WORKFLOWS: Final = (
+    JobWorkflow,
+    RunWorkflow,
+    RecordsWorkflow,
+    CatalogueWorkflow,
+    DownstreamWorkflow,
+    BulkRedriveWorkflow,
+)
+
+READING_CONNECTIONS: Final = 2
+"""For bulk redrives, which are the only readers in a worker."""
 
 HEARTBEAT_THROTTLE: Final = timedelta(seconds=1)
 """How old a checkpoint may be when its worker dies; Temporal's default is 0.8 of the heartbeat timeout."""
@@ -80,18 +98,24 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
     Waits for Temporal as long as it takes. Raises ``InvalidSettings``, ``ServerTooOld``, and what makes a worker fail
     beyond repair.
     """
-    jobs = load_job_activities(settings.activities, examples=settings.examples) if _runs_jobs(settings) else []
+    jobs = _load_jobs(settings) if _runs_jobs(settings) else []
     name = f"horarium-{settings.role}"
-    async with open_telemetry(settings, service=name) as telemetry, _mirror(settings) as writer:
+    async with (
+        open_telemetry(settings, service=name) as telemetry,
+        _mirror(settings) as writer,
+        open_effects(settings) as effects,
+    ):
         namespace = await _unless_stopped(enter_namespace(settings, name=name), stop)
         if namespace is not None:
             client, interceptors = namespace.client, telemetry.interceptors()
-            own = None if writer is None else _bind_own_activities(settings, namespace, writer)
-            workers = build_workers(settings, client, jobs=jobs, own=own, interceptors=interceptors)
             async with (
+                _own_activities(settings, namespace, writer) as own,
                 telemetry.watching(database_url=settings.database_url, writer=writer, client=client),
                 _announced(settings, client, jobs),
             ):
+                workers = build_workers(
+                    settings, client, jobs=jobs, own=own, interceptors=interceptors, effects=effects
+                )
                 await _run_until(workers, stop, ready_file=settings.ready_file)
 
 
@@ -102,9 +126,10 @@ def build_workers(
     jobs: Sequence[ActivityFunction],
     own: OwnActivities | None,
     interceptors: Sequence[Interceptor] = (),
+    effects: EffectDesk | None = None,
 ) -> list[Worker]:
     """Make the workers of a process; ``own`` is ``None`` for one that runs job code alone."""
-    jobs = [wrap_activity(function, worker=client.identity) for function in jobs]
+    jobs = [wrap_activity(function, worker=client.identity, effects=effects) for function in jobs]
     queues = set(settings.task_queues) if _runs_jobs(settings) else set[str]()
     workers = []
     if own is not None:
@@ -131,6 +156,12 @@ def strict_runner() -> SandboxedWorkflowRunner:
         | SandboxImportNotificationPolicy.RAISE_ON_UNINTENTIONAL_PASSTHROUGH
     )
     return SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_import_notification_policy(policy))
+
+
+def _load_jobs(settings: Settings) -> list[ActivityFunction]:
+    """Collect the job activities: those of the teams, and ours that carries out ``http`` targets."""
+    sender = HttpSender(allowance=settings.http_allowance())
+    return [*load_job_activities(settings.activities, examples=settings.examples), sender.http_request]
 
 
 def _runs_jobs(settings: Settings) -> bool:
@@ -185,13 +216,35 @@ def _activity_worker(
     )
 
 
-def _bind_own_activities(settings: Settings, namespace: Namespace, writer: MirrorWriter) -> OwnActivities:
+@asynccontextmanager
+async def _own_activities(
+    settings: Settings, namespace: Namespace, writer: MirrorWriter | None
+) -> AsyncIterator[OwnActivities | None]:
+    """Bind our own activities to what they need; ``None`` for a process without a mirror."""
+    if writer is None:
+        yield None
+        return
+    engine = open_database(settings.database_url, limits=Limits(connections=READING_CONNECTIONS))
+    queries = Queries(engine)
+    try:
+        yield _bind_own_activities(settings, namespace, writer=writer, queries=queries)
+    finally:
+        await queries.close()
+        await engine.dispose()
+
+
+def _bind_own_activities(
+    settings: Settings, namespace: Namespace, *, writer: MirrorWriter, queries: Queries
+) -> OwnActivities:
+    client = namespace.client
     planner = Planner(settings.tuning(search_attributes=namespace.has_search_attributes))
-    observer = Observer(namespace.client)
-    admissions = Admissions(namespace.client, settings.breaker_policy())
+    observer = Observer(client)
+    admissions = Admissions(client, settings.breaker_policy())
+    control = JobControl(client, find_search_attributes=partial(register_search_attributes, client))
+    redrives = BulkRedriver(queries=queries, redriver=Redriver(queries=queries, control=control))
     return OwnActivities(
         local=[planner.plan_fires, writer.record_events, admissions.admit_attempt, admissions.note_attempt],
-        remote=[writer.record_events, observer.observe_attempt],
+        remote=[writer.record_events, observer.observe_attempt, redrives.redrive_many],
     )
 
 
