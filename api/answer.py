@@ -26,7 +26,7 @@ from workflows.policies import decide_grace
 from workflows.run import Attempt, AttemptStatus, Failure, Outcome, Run, RunKind, RunStatus
 from workflows.schedule import CronRule, DstPolicy, Exclusions, Fire, IntervalRule, OneOffRule, RRuleRule, Rule
 from workflows.schedule_description import describe_schedule
-from workflows.target import Target
+from workflows.target import Target, without_body
 from workflows.zone import load_zone
 
 Number = int | float
@@ -144,6 +144,7 @@ class AttemptAnswer(BaseModel):
     fence: int
     error: str | None
     error_type: str | None
+    http_status: int | None = Field(description="Of the HTTP answer that it failed with, if it was one.")
 
 
 class RunAnswer(BaseModel):
@@ -164,9 +165,12 @@ class RunAnswer(BaseModel):
     next_attempt_at: datetime | None
     error: str | None = Field(description="Of the last attempt, if that failed.")
     error_type: str | None
+    http_status: int | None = Field(description="Of the HTTP answer that the last attempt failed with, if it was one.")
     result: JsonValue
     reason: str | None = Field(description="Why it waits, is parked or was cancelled.")
     stands_for: int = Field(description="How many fires it answers for, itself included.")
+    redrive_of: str | None = Field(description="The dead run that it repeats.")
+    redriven_by: str | None = Field(description="Of a dead run: the run that repeats it.")
     idempotency_key: str
     fence: int
     revision: int
@@ -218,7 +222,7 @@ def summarise_job(record: JobRecord, standing: Standing) -> JobSummary:
         revision=record.revision,
         schedule=spell_rule(schedule.rule),
         timezone=schedule.timezone,
-        target=definition.target,
+        target=without_body(definition.target),
         description=definition.description,
         owner=definition.owner,
         labels=definition.labels,
@@ -239,7 +243,7 @@ def describe_job(record: JobRecord, standing: Standing, *, warnings: Sequence[st
     """Say all about a job. Takes up to a tenth of a second: what is in force depends on how close fires can come."""
     definition, schedule = record.definition, record.definition.schedule
     return JobAnswer(
-        **dict(summarise_job(record, standing)),
+        **{**dict(summarise_job(record, standing)), "target": definition.target},
         temporal_url=standing.temporal_url,
         schedule_in_words=describe_schedule(schedule, job_id=record.job_id),
         dst=schedule.dst,
@@ -296,9 +300,12 @@ def describe_run(
         next_attempt_at=run.next_attempt_at,
         error=_error_text(run.failure),
         error_type=run.failure.type if run.failure else None,
+        http_status=run.failure.http_status if run.failure else None,
         result=run.result,
         reason=run.reason,
         stands_for=run.stands_for,
+        redrive_of=run.redrive_of,
+        redriven_by=run.redriven_by,
         idempotency_key=run.idempotency_key,
         fence=run.fence,
         revision=run.revision,
@@ -323,6 +330,7 @@ def describe_attempt(attempt: Attempt) -> AttemptAnswer:
         fence=attempt.fence,
         error=_error_text(attempt.failure),
         error_type=attempt.failure.type if attempt.failure else None,
+        http_status=attempt.failure.http_status if attempt.failure else None,
     )
 
 

@@ -22,6 +22,7 @@ _MESSAGES: Final = {
     "int_type": "give a whole number",
     "float_type": "give a number",
     "bool_type": "give true or false",
+    "union_tag_not_found": "give an object",
 }
 
 

@@ -17,7 +17,18 @@ from urllib.parse import quote
 import typer
 from pydantic import JsonValue
 
-from api.cli_input import BadInput, given, list_bodies, read_bytes, read_document, read_json, read_schedule, read_value
+from api.cli_input import (
+    BadInput,
+    given,
+    list_bodies,
+    read_bytes,
+    read_document,
+    read_headers,
+    read_json,
+    read_schedule,
+    read_target,
+    read_value,
+)
 from api.problem import problem_of
 from workflows.error import HorariumError
 
@@ -167,6 +178,15 @@ def create_job(
     timezone: Zone = None,
     job_id: Annotated[str | None, typer.Option(help="Your own id. Default: one is made.")] = None,
     activity: Annotated[str | None, typer.Option(help="The activity to run.")] = None,
+    url: Annotated[str | None, typer.Option(help="Instead of an activity: where to send an HTTP request.")] = None,
+    method: Annotated[str | None, typer.Option(help="With --url. Default: POST.")] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help='With --url; JSON such as {"$secret": "name"} too. May be repeated.'),
+    ] = None,
+    body: Annotated[str | None, typer.Option(help="JSON, with --url. Default: the payload.")] = None,
+    signing_secret: Annotated[str | None, typer.Option(help="With --url: the secret that signs the request.")] = None,
+    workflow: Annotated[str | None, typer.Option(help="Instead of an activity: the type of a workflow.")] = None,
     task_queue: Annotated[str | None, typer.Option(help="Where its workers listen.")] = None,
     payload: Annotated[str | None, typer.Option(help="JSON, given to each run.")] = None,
     owner: Annotated[str | None, typer.Option(help="A team or a person to ask.")] = None,
@@ -182,14 +202,27 @@ def create_job(
     as_json: AsJson = False,
 ) -> None:
     """Register a job. Options go before what a file says."""
-    target = given({"activity": activity, "task_queue": task_queue})
+    target = read_target(
+        activity=given({"activity": activity}),
+        http=given(
+            {
+                "url": url,
+                "method": method,
+                "headers": read_headers(header or []) or None,
+                "body": None if body is None else read_value(body, option="--body"),
+                "signature": None if signing_secret is None else {"$secret": signing_secret},
+            }
+        ),
+        workflow=given({"workflow": workflow}),
+        task_queue=task_queue,
+    )
     options = given(
         {
             "name": name,
             "schedule": None if schedule is None else read_schedule(schedule),
             "timezone": timezone,
             "job_id": job_id,
-            "target": {"kind": "activity", **target} if target else None,
+            "target": target,
             "payload": None if payload is None else read_value(payload, option="--payload"),
             "owner": owner,
             "description": description,

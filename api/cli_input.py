@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -76,6 +76,36 @@ def list_bodies(document: JsonValue, *, name: str) -> list[dict[str, JsonValue]]
         if not isinstance(body, dict):
             raise BadInput(f"{_shown(name)}: expected an object, or a list of objects, not {json.dumps(body)[:60]}")
     return [body for body in bodies if isinstance(body, dict)]
+
+
+def read_headers(headers: Sequence[str]) -> dict[str, JsonValue]:
+    """Read ``NAME=VALUE``; a value that looks like JSON is JSON. Raises ``BadInput``."""
+    pairs = [header.partition("=") for header in headers]
+    for name, separator, _ in pairs:
+        if not separator or not name:
+            raise BadInput("--header: give NAME=VALUE")
+    return {
+        name: read_value(value, option="--header") if value[:1] in ("{", "[") else value for name, _, value in pairs
+    }
+
+
+def read_target(
+    *,
+    activity: dict[str, JsonValue],
+    http: dict[str, JsonValue],
+    workflow: dict[str, JsonValue],
+    task_queue: str | None,
+) -> dict[str, JsonValue] | None:
+    """Make the target out of the options for each kind; ``None`` without any. Raises ``BadInput`` for several kinds."""
+    kinds = {"activity": activity, "http": http, "workflow": workflow}
+    chosen = [kind for kind, options in kinds.items() if options]
+    if len(chosen) > 1:
+        raise BadInput(f"options for {' and '.join(chosen)} targets: a job has one")
+    queue = given({"task_queue": task_queue})
+    if not chosen and not queue:
+        return None
+    [kind] = chosen or ["activity"]
+    return {"kind": kind, **kinds[kind], **queue}
 
 
 def given(fields: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

@@ -8,14 +8,22 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import StrEnum
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 
 from api.body import Body, Integer, read_body
+from api.field import PAYLOAD_LIMIT, Name, Text, in_any_case
 from api.problem import FieldError, InvalidRequest, field_errors_of
 from api.strict_json import compact_size, escape_pointer
+from api.target_body import (
+    ActivityTargetBody,
+    TargetBody,
+    WorkflowTargetBody,
+    broken_target_rules,
+    define_target,
+    doubtful_target_settings,
+)
 from workflows.contracts import JOB_ID_PATTERN
 from workflows.error import InvalidSchedule
 from workflows.idempotency_key import DEFAULT_TEMPLATE, InvalidTemplate, check_template, is_constant
@@ -23,13 +31,7 @@ from workflows.job import Backoff, CatchUpPolicy, Isolation, JobDefinition, Over
 from workflows.schedule import Schedule
 from workflows.schedule_input import ScheduleInput
 from workflows.schedule_parser import ParsedSchedule, parse_schedule
-from workflows.target import DEFAULT_TASK_QUEUE, ActivityTarget
-
-PAYLOAD_LIMIT: Final = 262_144
-"""Bytes of a payload as compact JSON. It crosses every continue-as-new, and Temporal takes 2 MB for everything."""
-
-TEXT_LIMIT: Final = 200
-"""Characters of a name, an owner, a label's value, an activity or a task queue."""
+from workflows.target import natural_downstream
 
 LABELS_LIMIT: Final = 32
 
@@ -37,8 +39,6 @@ _MONTH: Final = 30 * 86_400
 _TEN_YEARS: Final = 3_650 * 86_400
 _DEFAULT_HEARTBEAT: Final = 30
 
-_UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_INVISIBLE: Final = re.compile("[\\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]*")
 _LABEL_KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 
 _OVERLAP_ALIASES: Final = {
@@ -47,53 +47,15 @@ _OVERLAP_ALIASES: Final = {
 }
 """What Kubernetes calls the same policies; its ``Allow`` is ours."""
 
-Choice = TypeVar("Choice", bound=StrEnum)
-
-
 _DOWNSTREAM: Final = r"^$|^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
 
-
-def _in_any_case(choices: type[Choice], aliases: dict[str, Choice] | None = None) -> BeforeValidator:
-    names = {member.value.lower(): member for member in choices} | (aliases or {})
-
-    def read(value: object) -> Choice:
-        member = names.get(value.lower()) if isinstance(value, str) else None
-        if member is None:
-            raise ValueError(f"use one of {', '.join([*choices, *(aliases or {})])}")
-        return member
-
-    return BeforeValidator(read)
-
-
-def _check_printable(value: str) -> str:
-    if found := _UNPRINTABLE.search(value):
-        raise ValueError(f"control characters and line breaks are not accepted (character {found.start()})")
-    return value
-
-
-def _check_visible(value: str) -> str:
-    if _INVISIBLE.fullmatch(value):
-        raise ValueError("at least one visible character is needed")
-    return _check_printable(value)
-
-
-Name = Annotated[str, Field(max_length=TEXT_LIMIT), AfterValidator(_check_visible)]
-Text = Annotated[str, Field(max_length=TEXT_LIMIT), AfterValidator(_check_printable)]
 Seconds = Annotated[float, Field(ge=1, le=_TEN_YEARS)]
-
-
-class TargetBody(Body):
-    """What a fire runs: a Temporal activity, by its name, on a task queue."""
-
-    kind: Literal["activity"] = "activity"
-    activity: Name | None = Field(default=None, description="Name of the activity. Default: the name of the job.")
-    task_queue: Name = Field(default=DEFAULT_TASK_QUEUE, description="Where its workers listen.")
 
 
 class BackoffBody(Body):
     """How the wait before a retry grows. The wait is drawn from 1 s to 1 s + min(cap, base * 2**n)."""
 
-    kind: Annotated[Backoff, _in_any_case(Backoff)] = Backoff.EXPONENTIAL
+    kind: Annotated[Backoff, in_any_case(Backoff)] = Backoff.EXPONENTIAL
     base_seconds: float = Field(default=1, ge=0.001, le=86_400)
     cap_seconds: float = Field(default=900, ge=0.001, le=7 * 86_400)
 
@@ -123,13 +85,13 @@ class JobBody(Body, ScheduleInput):
     labels: dict[str, Text] = Field(default={}, max_length=LABELS_LIMIT)
     enabled: bool = Field(default=True, description="false creates the job paused.")
 
-    target: TargetBody = TargetBody()
+    target: TargetBody = ActivityTargetBody()
     payload: JsonValue = Field(default=None, description=f"Given to each run. At most {PAYLOAD_LIMIT} bytes of JSON.")
     idempotency_key_template: str = Field(
         default=DEFAULT_TEMPLATE, description="Runs with the same key are one intended effect. Times are the zone's."
     )
 
-    missed_window: Annotated[CatchUpPolicy, _in_any_case(CatchUpPolicy)] = Field(
+    missed_window: Annotated[CatchUpPolicy, in_any_case(CatchUpPolicy)] = Field(
         default=CatchUpPolicy.RUN_ONCE, description="What becomes of fires that were seen too late."
     )
     max_missed: Integer = Field(default=100, ge=1, le=1_000, description="RUN_ALL: how many of the newest run.")
@@ -141,7 +103,7 @@ class JobBody(Body, ScheduleInput):
     )
     lookback_seconds: float = Field(default=_MONTH, ge=60, le=_TEN_YEARS, description="Older fires are never run.")
 
-    overlap: Annotated[OverlapPolicy, _in_any_case(OverlapPolicy, _OVERLAP_ALIASES)] = Field(
+    overlap: Annotated[OverlapPolicy, in_any_case(OverlapPolicy, _OVERLAP_ALIASES)] = Field(
         default=OverlapPolicy.SKIP,
         description="What a fire does while a run is active. Kubernetes' Allow, Forbid and Replace are understood.",
     )
@@ -179,7 +141,7 @@ class JobBody(Body, ScheduleInput):
         pattern=_DOWNSTREAM,
         description="What the job calls. Jobs that name the same share its circuit breaker and retry budget.",
     )
-    isolation: Annotated[Isolation, _in_any_case(Isolation)] = Field(
+    isolation: Annotated[Isolation, in_any_case(Isolation)] = Field(
         default=Isolation.AUTO, description="workflow: each run gets a Temporal workflow of its own."
     )
 
@@ -220,13 +182,14 @@ def read_job(value: JsonValue, *, default_id: str) -> JobRequest:
 
 
 def _define(body: JobBody, schedule: Schedule) -> JobDefinition:
+    target = define_target(body.target, job_name=body.name)
     return JobDefinition(
         name=body.name,
         description=body.description,
         owner=body.owner,
         labels=body.labels,
         schedule=schedule,
-        target=ActivityTarget(activity=body.target.activity or body.name, task_queue=body.target.task_queue),
+        target=target,
         payload=body.payload,
         idempotency_key_template=body.idempotency_key_template,
         missed_window=body.missed_window,
@@ -243,7 +206,7 @@ def _define(body: JobBody, schedule: Schedule) -> JobDefinition:
         queue_timeout=timedelta(seconds=body.queue_timeout_seconds),
         retry=_retry_of(body),
         deadline=_span(body.deadline_seconds),
-        downstream=body.downstream,
+        downstream=body.downstream or natural_downstream(target),
         isolation=body.isolation,
     )
 
@@ -278,16 +241,17 @@ def _broken_rules(body: JobBody) -> Iterator[FieldError]:
         yield FieldError(pointer="/max_attempts", detail="give max_retries or max_attempts, not both")
     if body.missed_window is CatchUpPolicy.DEADLINE and body.max_delay_seconds is None:
         yield FieldError(pointer="/max_delay_seconds", detail="required with missed_window DEADLINE")
-    heartbeat = _heartbeat_of(body)
+    heartbeat, is_workflow = _heartbeat_of(body), isinstance(body.target, WorkflowTargetBody)
     if heartbeat is not None and heartbeat > body.timeout_seconds:
         yield FieldError(pointer="/heartbeat_timeout_seconds", detail="longer than timeout_seconds")
-    if heartbeat is None and body.overlap is OverlapPolicy.CANCEL_OTHER:
+    if heartbeat is None and body.overlap is OverlapPolicy.CANCEL_OTHER and not is_workflow:
         reason = "overlap cancel_other needs heartbeats: without them a cancellation never reaches the job's code"
         yield FieldError(pointer="/heartbeat_timeout_seconds", detail=reason)
     if body.retry_backoff.cap_seconds < body.retry_backoff.base_seconds:
         yield FieldError(pointer="/retry_backoff/cap_seconds", detail="less than base_seconds")
     if (size := compact_size(body.payload)) > PAYLOAD_LIMIT:
         yield FieldError(pointer="/payload", detail=f"{size} bytes as JSON; {PAYLOAD_LIMIT} are allowed")
+    yield from broken_target_rules(body.target, pointer="/target")
     for key in body.labels:
         if not _LABEL_KEY.fullmatch(key):
             pointer = f"/labels/{escape_pointer(key)}"
@@ -309,5 +273,8 @@ def _needless_settings(body: JobBody) -> Iterator[str]:
         yield "max_concurrent has an effect only with overlap allow"
     if "max_buffered" in given and body.overlap is not OverlapPolicy.BUFFER_ALL:
         yield "max_buffered has an effect only with overlap buffer_all"
+    if isinstance(body.target, WorkflowTargetBody) and "heartbeat_timeout_seconds" in given:
+        yield "heartbeat_timeout_seconds has no effect with a workflow target"
+    yield from doubtful_target_settings(body.target, has_payload=body.payload is not None)
     if is_constant(body.idempotency_key_template):
         yield "all runs share one idempotency key: effects guarded by it happen once and never again"

@@ -9,13 +9,13 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.observation import is_polled
+from activities.observation import REPORTED_PROBLEMS, is_polled
 from horarium.catalogue import CATALOGUE_MEMO, catalogue_workflow_id
 from workflows.catalogue import Catalogue
 
@@ -31,10 +31,6 @@ CATALOGUES_REMEMBERED: Final = 100
 """Of some kilobytes each, a few hundred at most."""
 
 Fact = TypeVar("Fact")
-
-
-REPORTED_PROBLEMS: Final = SearchAttributeKey.for_keyword_list("TemporalReportedProblems")
-"""Set by the server on a workflow whose tasks fail again and again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,19 +67,19 @@ class TemporalProbe:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._reachable = _Remembered(self._ask_whether_reachable)
-        self._polled: dict[str, _Remembered[bool | None]] = {}
+        self._polled: dict[tuple[str, bool], _Remembered[bool | None]] = {}
         self._catalogues: dict[str, _Remembered[Catalogue | None]] = {}
 
     async def is_reachable(self) -> bool:
         """Say whether Temporal answers."""
         return await self._reachable.get()
 
-    async def is_polled(self, task_queue: str) -> bool | None:
-        """Say whether any worker polls a queue for activities; ``None`` when Temporal does not say."""
+    async def is_polled(self, task_queue: str, *, workflows: bool = False) -> bool | None:
+        """Say whether any worker polls a queue for activities, or for workflows; ``None`` when Temporal does not say."""
         if len(self._polled) >= QUEUES_REMEMBERED:
             self._polled.clear()
-        queue = self._polled.setdefault(task_queue, _Remembered(lambda: self._ask_whether_polled(task_queue)))
-        return await queue.get()
+        ask = partial(self._ask_whether_polled, task_queue, workflows=workflows)
+        return await self._polled.setdefault((task_queue, workflows), _Remembered(ask)).get()
 
     async def look_at(self, workflow_id: str) -> WorkflowLook | None:
         """Look at a workflow, anew each time; ``None`` when Temporal does not say."""
@@ -112,10 +108,10 @@ class TemporalProbe:
         except (RPCError, RuntimeError, TimeoutError):
             return False
 
-    async def _ask_whether_polled(self, task_queue: str) -> bool | None:
+    async def _ask_whether_polled(self, task_queue: str, *, workflows: bool) -> bool | None:
         try:
             async with asyncio.timeout(PATIENCE.total_seconds()):
-                return await is_polled(self._client, task_queue)
+                return await is_polled(self._client, task_queue, workflows=workflows)
         except (RPCError, RuntimeError, TimeoutError):
             return None
 

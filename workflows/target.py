@@ -58,7 +58,9 @@ class HttpTarget(Value):
 
     kind: Literal["http"] = "http"
     method: HttpMethod = HttpMethod.POST
-    url: str = ""
+    url: str | SecretReference = ""
+    """A reference where the URL itself is the secret, as those of chat services are."""
+
     headers: dict[str, HeaderValue] = {}
     body: JsonValue = None
     """``None``: the payload of the job. A string is sent as it stands, anything else as JSON."""
@@ -136,17 +138,30 @@ def target_name(target: Target) -> str:
         case ActivityTarget():
             return target.activity
         case HttpTarget():
-            parts = _split(target.url)
-            return f"{target.method.value} {parts.scheme}://{_host_and_port(parts)}{parts.path}"
+            return f"{target.method.value} {_shown(target.url)}"
         case WorkflowTarget():
             return target.workflow
         case _:
             assert_never(target)
 
 
+def without_body(target: Target) -> Target:
+    """Leave out what is too large for a list."""
+    return target.model_copy(update={"body": None}) if isinstance(target, HttpTarget) else target
+
+
 def natural_downstream(target: Target) -> str:
     """Name what a target calls as far as it says so itself: the host of a URL. Empty where only the job's owner knows."""
-    return (_split(target.url).hostname or "") if isinstance(target, HttpTarget) else ""
+    if not isinstance(target, HttpTarget) or not isinstance(target.url, str):
+        return ""
+    return _split(target.url).hostname or ""
+
+
+def _shown(url: str | SecretReference) -> str:
+    if isinstance(url, SecretReference):
+        return f"the URL in secret {url.name}"
+    parts = _split(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _split(url: str) -> SplitResult:
@@ -155,7 +170,3 @@ def _split(url: str) -> SplitResult:
     except ValueError:
         # Refused at registration; a name is no place to fail.
         return SplitResult("", "", "", "", "")
-
-
-def _host_and_port(parts: SplitResult) -> str:
-    return parts.netloc.rpartition("@")[2]
