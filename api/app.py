@@ -18,12 +18,16 @@ from fastapi.responses import JSONResponse, RedirectResponse
 from fastapi_offline import FastAPIOffline
 from sqlalchemy.exc import SQLAlchemyError
 
+from activities.bulk_control import BulkControl
 from activities.database import Limits, open_database
 from activities.idempotency_store import IdempotencyStore
 from activities.job_control import JobControl
 from activities.mirror_writer import MirrorWriter, WriterOptions
 from activities.queries import Queries
+from activities.redrive import Redriver
 from activities.schema import migrate
+from api.dead_letter_routes import dead_letter_router
+from api.dead_letter_service import DeadLetterService
 from api.error_response import install_error_responses
 from api.openapi import install_openapi
 from api.routes import PREFIX, router
@@ -113,6 +117,7 @@ def create_app(settings: Settings, *, telemetry: Telemetry | None = None) -> Fas
     )
     app.state.telemetry = telemetry or unexported_telemetry()
     app.include_router(router)
+    app.include_router(dead_letter_router)
     app.include_router(metrics_router)
     app.include_router(health_router)
     app.include_router(health_router, prefix=PREFIX, include_in_schema=False)
@@ -144,7 +149,12 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
     probe = TemporalProbe(client)
     links = TemporalLinks(ui_url=settings.ui_url, namespace=client.namespace)
     control = JobControl(client, find_search_attributes=partial(register_search_attributes, client))
-    app.state.service = JobService(queries=queries, writer=writer, control=control, probe=probe, links=links)
+    jobs = JobService(queries=queries, writer=writer, control=control, probe=probe, links=links)
+    app.state.service = jobs
+    redriver = Redriver(queries=queries, control=control, writer=writer)
+    app.state.dead_letters = DeadLetterService(
+        jobs=jobs, queries=queries, redriver=redriver, bulk=BulkControl(client), links=links
+    )
     app.state.idempotency = store
     app.state.ready_checks = ReadyChecks(queries=queries, probe=probe)
     forgetting = asyncio.create_task(_forget_old_answers(store))

@@ -11,6 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from api.dead_letter_body import BulkRedriveBody
 from api.job_body import JobBody
 from api.preview import PreviewBody
 from api.problem import PROBLEM_MEDIA_TYPE, Problem
@@ -60,7 +61,15 @@ _PREVIEW_EXAMPLES: Final = {
     "several": {"value": [{"schedule": "@daily", "count": 2}, {"schedule": "0 0 30 2 *"}]},
 }
 
-_BODIES: Final[tuple[type[BaseModel], ...]] = (JobBody, PreviewBody)
+_BULK_REDRIVE_EXAMPLES: Final = {
+    "of an outage": {
+        "summary": "What the budget of a downstream ended, two a second",
+        "value": {"reason": "retry_budget_exhausted", "rate_per_minute": 120},
+    },
+    "of one job": {"value": {"job": "send-weekly-report", "from": "2026-06-08T00:00:00Z", "limit": 10}},
+}
+
+_BODIES: Final[tuple[type[BaseModel], ...]] = (JobBody, PreviewBody, BulkRedriveBody)
 
 _IDEMPOTENCY_KEY: Final = {
     "name": "Idempotency-Key",
@@ -87,6 +96,9 @@ PREVIEW_BODY: Final = _json_body(
     },
     _PREVIEW_EXAMPLES,
 )
+
+
+BULK_REDRIVE_BODY: Final = _json_body({"$ref": f"{_SCHEMAS}BulkRedriveBody"}, _BULK_REDRIVE_EXAMPLES)
 
 
 def problems(*statuses: int, replayed: type[BaseModel] | None = None) -> dict[int | str, Document]:

@@ -1,16 +1,13 @@
 """The routes under ``/api/v1``: from HTTP to the service and back, and nothing else."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Annotated, Final, Literal, TypeAlias
-from urllib.parse import urlencode
 
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from activities.idempotency_store import IdempotencyStore, RequestKey, StoredResponse
-from activities.page import Page
 from activities.queries import JobFilter, RunFilter
 from api.answer import FireAnswer, JobAnswer, JobSummary, LedgerAnswer, RunAnswer
 from api.idempotency import answer_once, body_hash
@@ -29,13 +26,12 @@ from api.parameter import (
 from api.preview import PreviewAnswer, check_batch, dump_answers, preview, preview_each
 from api.problem import Problem
 from api.request import read_idempotency_key, read_if_match, read_json
+from api.response import json_response, page_response, stale_header, stored_response
 from api.service import JobService, LedgerRange
 from api.strict_json import require_fit
 from workflows.job import DEFAULT_TENANT
 
 PREFIX: Final = "/api/v1"
-
-STALE_HEADER: Final = "Horarium-Stale"
 
 LEDGER_DEFAULT: Final = timedelta(days=7)
 """How far back the ledger is told when nobody says."""
@@ -76,9 +72,9 @@ async def create_job(request: Request, service: Service, store: Store) -> Respon
         return StoredResponse(status=HTTPStatus.CREATED, headers=headers, body=answer.model_dump_json().encode())
 
     if key is None:
-        return _respond(await work())
+        return stored_response(await work())
     claim = RequestKey(tenant=DEFAULT_TENANT, scope="POST /jobs", key=key, body_hash=body_hash(body))
-    return _respond(await answer_once(store, claim, work))
+    return stored_response(await answer_once(store, claim, work))
 
 
 @router.get("/jobs", response_model=list[JobSummary], responses=problems(400, 422, 503), tags=["jobs"])
@@ -97,15 +93,15 @@ async def list_jobs(
     """List jobs by id."""
     chosen = JobFilter(state=state, labels=read_labels(label), name=name, q=q)
     page = await service.list_jobs(chosen, tenant=DEFAULT_TENANT, cursor=cursor, limit=limit)
-    return await _page_response(request, service, page)
+    return page_response(request, page, is_stale=await service.is_stale())
 
 
 @router.get("/jobs/{job_id}", response_model=JobAnswer, responses=problems(404, 422, 503), tags=["jobs"])
 async def get_job(job_id: str, service: Service) -> Response:
     """Read a job, a deleted one too."""
     answer = await service.get_job(job_id, tenant=DEFAULT_TENANT)
-    headers = {"ETag": etag_of(answer)} | _stale_header(is_stale=answer.stale)
-    return _json_response(answer.model_dump_json(), headers=headers)
+    headers = {"ETag": etag_of(answer)} | stale_header(is_stale=answer.stale)
+    return json_response(answer.model_dump_json(), headers=headers)
 
 
 @router.delete("/jobs/{job_id}", response_model=JobAnswer, responses=problems(404, 412, 422, 503), tags=["jobs"])
@@ -123,7 +119,7 @@ async def delete_job(
         cancel_active=cancel_active,
         revision=read_if_match(request),
     )
-    return _json_response(answer.model_dump_json(), headers={"ETag": etag_of(answer)})
+    return json_response(answer.model_dump_json(), headers={"ETag": etag_of(answer)})
 
 
 @router.get(
@@ -145,14 +141,14 @@ async def list_runs(
     page = await service.list_runs(
         job_id, chosen, tenant=DEFAULT_TENANT, cursor=cursor, limit=limit, include_attempts=include == "attempts"
     )
-    return await _page_response(request, service, page)
+    return page_response(request, page, is_stale=await service.is_stale())
 
 
 @router.get("/runs/{run_id}", response_model=RunAnswer, responses=problems(404, 422, 503), tags=["runs"])
 async def get_run(run_id: str, service: Service) -> Response:
     """Read a run with its attempts."""
     answer = await service.get_run(run_id, tenant=DEFAULT_TENANT)
-    return _json_response(answer.model_dump_json(), headers=_stale_header(is_stale=await service.is_stale()))
+    return json_response(answer.model_dump_json(), headers=stale_header(is_stale=await service.is_stale()))
 
 
 @router.get(
@@ -173,7 +169,7 @@ async def list_ledger(
     page = await service.list_ledger(job_id, wanted, tenant=DEFAULT_TENANT, cursor=cursor, limit=limit)
     # The range of the first page holds for the others: its cursor knows no other one.
     bounds = {"from": wanted.start.isoformat(), "to": wanted.end.isoformat()}
-    return await _page_response(request, service, page, parameters=bounds)
+    return page_response(request, page, is_stale=await service.is_stale(), parameters=bounds)
 
 
 @router.get(
@@ -184,7 +180,7 @@ async def list_upcoming(
 ) -> Response:
     """List the next fires of a job."""
     fires = await service.list_upcoming(job_id, tenant=DEFAULT_TENANT, count=count)
-    return _json_response(dump_answers(fires), headers=_stale_header(is_stale=await service.is_stale()))
+    return json_response(dump_answers(fires), headers=stale_header(is_stale=await service.is_stale()))
 
 
 @router.post(
@@ -201,9 +197,9 @@ async def preview_schedule(request: Request) -> Response:
     now = datetime.now(UTC)
     if not isinstance(body, list):
         answer = await to_thread.run_sync(lambda: preview(body, now=now))
-        return _json_response(answer.model_dump_json())
+        return json_response(answer.model_dump_json())
     check_batch(body)
-    return _json_response(await to_thread.run_sync(lambda: dump_answers(preview_each(body, now=now))))
+    return json_response(await to_thread.run_sync(lambda: dump_answers(preview_each(body, now=now))))
 
 
 def etag_of(answer: JobAnswer) -> str:
@@ -211,40 +207,6 @@ def etag_of(answer: JobAnswer) -> str:
     return f'"{answer.revision}"'
 
 
-def _respond(stored: StoredResponse) -> Response:
-    return Response(stored.body, status_code=stored.status, media_type="application/json", headers=stored.headers)
-
-
-async def _page_response(
-    request: Request,
-    service: JobService,
-    page: Page[JobSummary] | Page[RunAnswer] | Page[LedgerAnswer],
-    *,
-    parameters: Mapping[str, str] | None = None,
-) -> Response:
-    links = [
-        f'<{_page_path(request, cursor, parameters or {})}>; rel="{relation}"'
-        for relation, cursor in (("next", page.next), ("prev", page.previous))
-        if cursor is not None
-    ]
-    headers = {"Link": ", ".join(links)} if links else {}
-    return _json_response(dump_answers(page.items), headers=headers | _stale_header(is_stale=await service.is_stale()))
-
-
-def _page_path(request: Request, cursor: str, parameters: Mapping[str, str]) -> str:
-    fixed = {"cursor", *parameters}
-    kept = [(name, value) for name, value in request.query_params.multi_items() if name not in fixed]
-    return f"{request.url.path}?{urlencode([*kept, *parameters.items(), ('cursor', cursor)])}"
-
-
 def _before(moment: datetime, span: timedelta) -> datetime:
     earliest = datetime.min.replace(tzinfo=UTC)
     return moment - span if moment - earliest > span else earliest
-
-
-def _stale_header(*, is_stale: bool) -> dict[str, str]:
-    return {STALE_HEADER: "true"} if is_stale else {}
-
-
-def _json_response(body: str, *, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(body, media_type="application/json", headers=headers)

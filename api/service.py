@@ -42,7 +42,7 @@ from workflows.error import Conflict, NotFound, RevisionMismatch, Unavailable
 from workflows.job import JobRecord, Lifecycle, MirrorBatch
 from workflows.outbox import job_record
 from workflows.run import RunStatus
-from workflows.target import ActivityTarget
+from workflows.target import ActivityTarget, WorkflowTarget
 
 PARKED = RunFilter(statuses=frozenset({RunStatus.PARKED}))
 
@@ -105,7 +105,7 @@ class JobService:
             RevisionMismatch: it has another revision.
             Unavailable: the job may be deleted all the same.
         """
-        await self._require_temporal()
+        await self.require_temporal()
         async with self._control.turn(tenant=tenant, job_id=job_id):
             found = await self._find(tenant, job_id)
             if revision not in (None, found.revision):
@@ -173,6 +173,11 @@ class JobService:
         """Say whether Temporal is silent, so that what is read may be old."""
         return not await self._probe.is_reachable()
 
+    async def require_temporal(self) -> None:
+        """Refuse a write at once, rather than after all the patience of a client that tries again and again."""
+        if not await self._probe.is_reachable():
+            raise Unavailable("Temporal does not answer; nothing was done")
+
     async def _find(self, tenant: str, job_id: str) -> JobRecord:
         record = await self._queries.get_job(tenant, job_id)
         if record is None:
@@ -202,7 +207,7 @@ class JobService:
         state = await to_thread.run_sync(
             partial(first_state, request, tenant=tenant, key=command_key, before=before, now=now)
         )
-        await self._require_temporal()
+        await self.require_temporal()
         command = RegisterCommand(key=command_key, state=state)
         if not is_there:
             return await self._control.register(command) or job_record(state)
@@ -224,11 +229,6 @@ class JobService:
         except MirrorUnavailable as error:
             raise Unavailable(MAYBE_APPLIED) from error
 
-    async def _require_temporal(self) -> None:
-        """Refuse a write at once, rather than after all the patience of a client that tries again and again."""
-        if not await self._probe.is_reachable():
-            raise Unavailable("Temporal does not answer; nothing was done")
-
     async def _describe(self, record: JobRecord, *, warnings: Sequence[str] = ()) -> JobAnswer:
         page, workflow = await asyncio.gather(
             self._queries.list_runs(record.tenant, record.job_id, PARKED, limit=1),
@@ -242,8 +242,10 @@ class JobService:
         return summarise_job(record, await self._stand(record, Findings()))
 
     async def _stand(self, record: JobRecord, findings: Findings) -> Standing:
+        target = record.definition.target
         reachable, polled = await asyncio.gather(
-            self._probe.is_reachable(), self._probe.is_polled(record.definition.target.task_queue)
+            self._probe.is_reachable(),
+            self._probe.is_polled(target.task_queue, workflows=isinstance(target, WorkflowTarget)),
         )
         now = datetime.now(UTC)
         health = health_of(record, replace(findings, polled=polled), now=now)
