@@ -1,5 +1,7 @@
 """Fixtures for all tests, by where they come from."""
 
+from hypothesis import settings
+
 from tests.databases import (
     database_url,
     empty_database_url,
@@ -23,3 +25,7 @@ __all__ = [
     "temporal_server",
     "time_skipping",
 ]
+
+# No test is a stopwatch: a busy machine is no failure. What must be fast is measured by the bench.
+settings.register_profile("horarium", deadline=None)
+settings.load_profile("horarium")
