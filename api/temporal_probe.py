@@ -17,7 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.observation import REPORTED_PROBLEMS, is_polled
 from horarium.catalogue import CATALOGUE_MEMO, catalogue_workflow_id
-from workflows.catalogue import Catalogue
+from workflows.catalogue import Catalogue, from_memo
 
 PATIENCE: Final = timedelta(seconds=1)
 
@@ -120,7 +120,8 @@ class TemporalProbe:
         try:
             async with asyncio.timeout(PATIENCE.total_seconds()):
                 described = await handle.describe(rpc_timeout=PATIENCE)
-                return await described.memo_value(CATALOGUE_MEMO, None, type_hint=Catalogue)
+                memo: str | None = await described.memo_value(CATALOGUE_MEMO, None, type_hint=str)
+                return from_memo(memo) if memo is not None else None
         except (RPCError, RuntimeError, TimeoutError, ValueError):
             # The last: a memo that is none of ours, or of a release that we do not understand.
             return None

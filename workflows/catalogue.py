@@ -8,11 +8,17 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from horarium.catalogue import ANNOUNCEMENT_LIMIT, HEARD_OF_FOR
+from horarium.catalogue import HEARD_OF_FOR, pack, unpack
 from workflows.value import Value
 
 FORGOTTEN_AFTER: Final = timedelta(days=90)
 """A catalogue that nobody has told anything for so long ends. The next announcement begins a new one."""
+
+MEMO_LIMIT: Final = 48_000
+"""Bytes of the memo. Temporal's store for lists has room for 65,535 on MySQL."""
+
+VERSION_SHOWN: Final = 100
+"""Characters of a version's own text."""
 
 VERSIONS_LIMIT: Final = 3
 """Versions kept, the last heard of. A rolling deployment has two."""
@@ -54,17 +60,27 @@ class CatalogueInput(Value):
 
 def take_in(catalogue: Catalogue, announcement: Announcement, *, now: datetime) -> Catalogue:
     """Note what a worker has told, and forget versions that nobody has renewed meanwhile."""
-    others = [
-        each
-        for each in catalogue.versions
-        if each.version != announcement.version and now - each.seen_at < HEARD_OF_FOR
-    ]
-    told = WorkerVersion(version=announcement.version, seen_at=now, activities=_bounded(announcement))
-    return Catalogue(versions=(*others, told)[-VERSIONS_LIMIT:])
+    version = announcement.version[:VERSION_SHOWN]
+    others = [each for each in catalogue.versions if each.version != version and now - each.seen_at < HEARD_OF_FOR]
+    told = WorkerVersion(version=version, seen_at=now, activities=announcement.activities)
+    return _fitting((*others, told)[-VERSIONS_LIMIT:])
 
 
-def _bounded(announcement: Announcement) -> dict[str, AnnouncedActivity]:
-    """Keep the names alone of an announcement that is too large for the memo. Our SDK sends none."""
-    if len(announcement.model_dump_json()) <= 2 * ANNOUNCEMENT_LIMIT:
-        return announcement.activities
-    return dict.fromkeys(announcement.activities, AnnouncedActivity())
+def to_memo(catalogue: Catalogue) -> str:
+    """Write a catalogue as the memo of its workflow."""
+    return pack(catalogue.model_dump(mode="json"))
+
+
+def from_memo(memo: str) -> Catalogue:
+    """Read the memo of a catalogue's workflow. Raises ``ValueError``."""
+    return Catalogue.model_validate(unpack(memo))
+
+
+def _fitting(versions: tuple[WorkerVersion, ...]) -> Catalogue:
+    """Drop the oldest versions, then the schemas of the newest, at last its names, until the memo has its size."""
+    newest = versions[-1]
+    names = newest.model_copy(update={"activities": dict.fromkeys(newest.activities, AnnouncedActivity())})
+    nothing = newest.model_copy(update={"activities": {}})
+    smaller = (*(versions[start:] for start in range(len(versions))), (names,), (nothing,))
+    catalogues = (Catalogue(versions=each) for each in smaller)
+    return next(each for each in catalogues if len(to_memo(each)) <= MEMO_LIMIT)

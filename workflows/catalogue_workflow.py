@@ -4,7 +4,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from horarium.catalogue import ANNOUNCE, CATALOGUE_MEMO, CATALOGUE_WORKFLOW
-    from workflows.catalogue import FORGOTTEN_AFTER, Announcement, Catalogue, CatalogueInput, take_in
+    from workflows.catalogue import FORGOTTEN_AFTER, Announcement, Catalogue, CatalogueInput, take_in, to_memo
 
 ANNOUNCEMENTS_A_RUN = 50
 """Then it continues as new. About seven events each."""
@@ -30,9 +30,11 @@ class CatalogueWorkflow:
                 return
             told += len(self._untold)
             self._take_in()
-            workflow.upsert_memo({CATALOGUE_MEMO: self._catalogue})
+            workflow.upsert_memo({CATALOGUE_MEMO: to_memo(self._catalogue)})
         # Given again, because a memo that was changed in a run is not carried over to the next one.
-        workflow.continue_as_new(CatalogueInput(catalogue=self._catalogue), memo={CATALOGUE_MEMO: self._catalogue})
+        workflow.continue_as_new(
+            CatalogueInput(catalogue=self._catalogue), memo={CATALOGUE_MEMO: to_memo(self._catalogue)}
+        )
 
     @workflow.signal(name=ANNOUNCE)
     def announce(self, announcement: Announcement) -> None:

@@ -1,6 +1,7 @@
 """What workers tell of their activities, and what a catalogue keeps of it."""
 
 import json
+import random
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -10,9 +11,18 @@ from pydantic import BaseModel, create_model
 from temporalio import activity
 
 from horarium import JobRun, wrap_activity
-from horarium.catalogue import ANNOUNCEMENT_LIMIT, FRESH_FOR, HEARD_OF_FOR, RENEW_EVERY, SCHEMA_LIMIT, announce
+from horarium.catalogue import ANNOUNCEMENT_LIMIT, FRESH_FOR, HEARD_OF_FOR, RENEW_EVERY, SCHEMA_LIMIT, announce, pack
 from horarium.payload_fit import PayloadFit
-from workflows.catalogue import AnnouncedActivity, Announcement, Catalogue, take_in
+from workflows.catalogue import (
+    MEMO_LIMIT,
+    VERSION_SHOWN,
+    AnnouncedActivity,
+    Announcement,
+    Catalogue,
+    from_memo,
+    take_in,
+    to_memo,
+)
 
 NOW = datetime(2026, 6, 8, 12, tzinfo=UTC)
 
@@ -194,12 +204,50 @@ class TestCatalogue:
             catalogue = take_in(catalogue, told(version, "job"), now=NOW)
         assert versions(catalogue) == ["c", "d", "e"]
 
-    def test_an_announcement_that_is_too_large_leaves_names(self) -> None:
-        """Workers in other languages may not know the bound."""
-        large = Announcement(
-            version="a", activities={"job": AnnouncedActivity(payload_schema={"title": "x" * 3 * ANNOUNCEMENT_LIMIT})}
+    def test_what_is_too_large_for_the_memo_is_dropped_the_oldest_first(self) -> None:
+        """At last the schemas themselves; names stay. Workers in other languages may not know the bound."""
+        noise = [random.Random(number).randbytes(14_000).hex() for number in range(4)]
+        catalogue = Catalogue()
+        for version, text in enumerate(noise[:3]):
+            large = Announcement(
+                version=str(version), activities={"job": AnnouncedActivity(payload_schema={"title": text})}
+            )
+            catalogue = take_in(catalogue, large, now=NOW)
+            assert len(to_memo(catalogue)) <= MEMO_LIMIT
+        assert versions(catalogue) == ["1", "2"]
+        huge = Announcement(
+            version="huge", activities={"job": AnnouncedActivity(payload_schema={"title": "".join(noise)})}
         )
-        assert take_in(Catalogue(), large, now=NOW).versions[0].activities == {"job": AnnouncedActivity()}
+        [last] = take_in(catalogue, huge, now=NOW).versions
+        assert (last.version, last.activities) == ("huge", {"job": AnnouncedActivity()})
+        names = {random.Random(number).randbytes(100).hex(): AnnouncedActivity() for number in range(1000)}
+        too_many = Announcement(version="v" * 1_000_000, activities=names)
+        [last] = take_in(catalogue, too_many, now=NOW).versions
+        assert (len(last.version), last.activities) == (VERSION_SHOWN, {})
+
+    def test_what_our_own_workers_tell_fits_three_times(self) -> None:
+        """The largest announcement that our SDK makes, of schemas as pydantic makes them."""
+        model = create_model("Middle", **{f"member_{number}": (int, ...) for number in range(300)})  # type: ignore[call-overload]
+
+        def make(number: int) -> Callable[..., Any]:
+            def job(payload: Any) -> None: ...
+
+            job.__annotations__["payload"] = create_model(f"Model{number}", __base__=model)
+            return defined(job, f"job_{number}")
+
+        announced = announce([make(number) for number in range(30)])
+        catalogue = Catalogue()
+        for version in "abc":
+            told_by = Announcement.model_validate(announced.to_json() | {"version": version})
+            catalogue = take_in(catalogue, told_by, now=NOW)
+        assert len(catalogue.versions) == 3
+        assert from_memo(to_memo(catalogue)) == catalogue
+
+    @pytest.mark.parametrize("memo", ["", "nonsense", "bm9uc2Vuc2U=", pack(["no", "catalogue"])])
+    def test_a_memo_of_another_make_is_told_apart(self, memo: str) -> None:
+        """Whoever reads it goes on without."""
+        with pytest.raises(ValueError, match=r".*"):
+            from_memo(memo)
 
     def test_what_a_later_release_tells_is_read(self) -> None:
         """Members that are not known here do no harm, and absent ones have their defaults."""

@@ -35,6 +35,7 @@ from horarium.catalogue import (
     Announcement,
     announce,
     catalogue_workflow_id,
+    unpack,
 )
 from horarium.clock import now
 
@@ -123,7 +124,7 @@ def _seen_at(answer: DescribeWorkflowExecutionResponse, version: str) -> datetim
     if info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING:
         return None
     try:
-        catalogue = json.loads(info.memo.fields[CATALOGUE_MEMO].data)
+        catalogue: Any = unpack(json.loads(info.memo.fields[CATALOGUE_MEMO].data))
         seen = {each["version"]: datetime.fromisoformat(each["seen_at"]) for each in catalogue["versions"]}
         return seen.get(version)
     except (ValueError, LookupError, TypeError):
