@@ -22,6 +22,7 @@ from referencing import Registry
 from api.body import one_error_a_place
 from api.problem import FieldError
 from api.strict_json import escape_pointer
+from horarium import secret
 
 ERRORS_SHOWN: Final = 20
 
@@ -30,9 +31,6 @@ STEPS_LIMIT: Final = 20_000
 
 CHOICES_SHOWN: Final = 10
 """Of an enumeration."""
-
-SECRET_MEMBER: Final = "$secret"
-"""Of a reference, which stands for a value that only the worker knows."""
 
 TEXT_SHOWN: Final = 200
 """Characters of a schema's own text in a message."""
@@ -234,7 +232,7 @@ def _counting(errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
 
 
 def _is_secret(value: object) -> bool:
-    return isinstance(value, dict) and value.keys() == {SECRET_MEMBER}
+    return isinstance(value, dict) and value.keys() == {secret.MEMBER}
 
 
 def _places(errors: Iterable[ValidationError], root: str) -> Iterator[tuple[str, str]]:

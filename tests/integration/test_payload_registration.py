@@ -12,6 +12,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from horarium import HorariumPlugin, JobRun
+from horarium.catalogue import catalogue_workflow_id
 from tests.api_stack import ApiStack
 from tests.eventually import eventually
 from tests.temporal_servers import unique
@@ -92,8 +93,10 @@ async def test_a_payload_is_checked_when_the_job_is_registered(author_stack: Api
         assert (await api.get(f"/jobs/{job_id}")).status_code == 404
         good = await accepted(api, job(queue, {"report_type": "weekly"}, schedule="@every 1s", max_runs=1))
         assert good["warnings"] == []
+        told = await history_length(author_stack, queue)
         run = await eventually(lambda: first_run(api, good["job_id"]))
         assert (run["status"], run["result"]) == (RunStatus.SUCCESS, "weekly")
+        assert await history_length(author_stack, queue) == told, "a fire costs the catalogue nothing"
 
 
 async def test_it_is_checked_while_no_worker_is_there(author_stack: ApiStack, api: httpx.AsyncClient) -> None:
@@ -170,3 +173,9 @@ async def first_run(api: httpx.AsyncClient, job_id: str) -> dict[str, Any] | Non
     """Get the first run of a job once it has ended."""
     runs = (await api.get(f"/jobs/{job_id}/runs")).json()
     return runs[0] if runs and runs[0]["finished_at"] else None
+
+
+async def history_length(stack: ApiStack, queue: str) -> int:
+    """Count the events of a catalogue."""
+    client = await stack.temporal()
+    return (await client.get_workflow_handle(catalogue_workflow_id(queue)).describe()).history_length

@@ -199,6 +199,13 @@ class TestPayloadFit:
         payload = {"first": "2026-01-01"}
         assert fit(job, payload) == [run_with(payload), date(2026, 1, 1), 2]
 
+    def test_a_typed_run_beside_others_has_a_typed_payload_as_well(self) -> None:
+        """What the annotation says is what it gets."""
+
+        def job(run: JobRun[Report], kind: str, copies: int = 1) -> None: ...
+
+        assert fit(job, {"kind": "weekly"}) == [run_with(Report(kind="weekly")), "weekly", 1]
+
     @pytest.mark.parametrize(
         ("payload", "message"),
         [
