@@ -16,14 +16,14 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
 
     def submit(self, coroutine: Coroutine[Any, Any, Answer]) -> "Future[Answer]":
         """Run a coroutine there."""
         with self._lock:
-            if self._loop is None:
-                self._loop = self._start()
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            if self._running is None:
+                self._running = self._start()
+            return asyncio.run_coroutine_threadsafe(coroutine, self._running[0])
 
     def close(self, *, last: Callable[[], Awaitable[None]], within: timedelta) -> None:
         """Wait for what is under way, no longer than ``within``; cancel the rest, do ``last``, and end the thread.
@@ -31,18 +31,21 @@ class LoopThread:
         Nothing when it never started. What is submitted afterwards starts another thread.
         """
         with self._lock:
-            loop, self._loop = self._loop, None
-        if loop is None:
+            running, self._running = self._running, None
+        if running is None:
             return
+        loop, thread = running
         try:
             asyncio.run_coroutine_threadsafe(_end(last, within), loop).result(2 * within.total_seconds())
         finally:
             loop.call_soon_threadsafe(loop.stop)
+            thread.join(within.total_seconds())
 
-    def _start(self) -> asyncio.AbstractEventLoop:
+    def _start(self) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
         loop = asyncio.new_event_loop()
-        threading.Thread(target=_run, args=(loop,), name=self._name, daemon=True).start()
-        return loop
+        thread = threading.Thread(target=_run, args=(loop,), name=self._name, daemon=True)
+        thread.start()
+        return loop, thread
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
