@@ -67,7 +67,7 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         """Connect to the first address of the host that answers."""
         deadline = None if timeout is None else time.monotonic() + timeout
         addresses = check_addresses(host, await self._resolve(host, port, timeout), allowance=self._allowance)
-        failure: Exception = httpcore.ConnectError(f"{host} has no address")
+        failure: Exception = httpcore.ConnectError("the name has no address")
         for position, address in enumerate(addresses):
             try:
                 return await self._inner.connect_tcp(
@@ -95,10 +95,10 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         try:
             async with asyncio.timeout(timeout):
                 return await self._resolver(host, port)
-        except TimeoutError as error:
-            raise httpcore.ConnectTimeout(f"the name {host} was not resolved in time") from error
+        except TimeoutError:
+            raise httpcore.ConnectTimeout("the name was not resolved in time") from None
         except OSError as error:
-            raise httpcore.ConnectError(f"the name {host} cannot be resolved: {error.strerror or error}") from error
+            raise httpcore.ConnectError(f"the name cannot be resolved: {error.strerror or error}") from None
 
 
 def _share(deadline: float | None, *, left: int) -> float | None:

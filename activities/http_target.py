@@ -248,8 +248,8 @@ def _host(url: httpx.URL) -> str:
 
 def _innermost(error: BaseException) -> str:
     """Say what the operating system or the TLS library said first."""
-    while (inner := error.__cause__ or error.__context__) is not None:
-        error = inner
+    while error.__cause__ is not None:
+        error = error.__cause__
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
     if isinstance(error, OSError) and error.strerror:

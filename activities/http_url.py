@@ -63,7 +63,8 @@ def _address_in(url: httpx.URL) -> Address | None:
     host = url.raw_host.decode()
     if ":" in host:
         try:
-            return IPv6Address(host)
+            # A zone (%eth0) is an interface of this machine.
+            return None if "%" in host else IPv6Address(host)
         except ValueError:
             return None
     try:
