@@ -37,7 +37,7 @@ class JobNews:
     tenant: str
     job_id: str
     version: int
-    """Of the newest record. Told again by whoever carries out a decision again, under the same version."""
+    """Of the newest record."""
 
     registered: bool = False
     """It has just been registered."""

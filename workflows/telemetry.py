@@ -20,8 +20,8 @@ HEAR_NEWS: Final = "horarium_hear_news"
 ENTER_ATTEMPT: Final = "horarium_enter_attempt"
 """External function of the sandbox: an ``AttemptScope``."""
 
-NewsListener: TypeAlias = Callable[[str, JobNews], None]
-"""Given the workflow run that tells, and its news. Must not raise and must not wait."""
+NewsListener: TypeAlias = Callable[[JobNews], None]
+"""Given news. Must not raise and must not wait."""
 
 AttemptScope: TypeAlias = Callable[[str, Run], AbstractContextManager[None]]
 """Given tenant and run: whatever is started inside belongs to the run's current attempt."""
@@ -36,7 +36,7 @@ def tell(news: JobNews | None) -> None:
     """Tell news to whoever listens, but in a replay: they were told then."""
     if news is not None and is_listening():
         hear: NewsListener = workflow.extern_functions()[HEAR_NEWS]
-        hear(workflow.info().run_id, news)
+        hear(news)
 
 
 def attempt_scope(*, tenant: str, run: Run) -> AbstractContextManager[None]:
