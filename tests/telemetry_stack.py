@@ -51,6 +51,9 @@ def refuse() -> None:
 class TelemetryStack:
     """What runs."""
 
+    address: str
+    """Of Temporal."""
+
     scheduler: WorkerProcess
     team: WorkerProcess
     api: ApiProcess
@@ -97,6 +100,7 @@ def telling(folder: Path, *, database_url: str, **variables: str) -> Iterator[Te
         metrics = {name: f"http://127.0.0.1:{port}/metrics" for name, port in ports.items()}
         another = partial(WorkerProcess, _folder(folder, "another"), role="scheduler", **known)
         yield TelemetryStack(
+            address=server.options.address,
             scheduler=scheduler,
             team=team,
             api=api,

@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import Replayer
 
 from tests.eventually import eventually
 from tests.otlp_receiver import OtlpReceiver, SeenSpan, receiving
 from tests.telemetry_stack import TelemetryStack, telling
+from workers.worker import strict_runner
+from workflows.job_workflow import JobWorkflow
 
 AT_ONCE = {"OTEL_BSP_SCHEDULE_DELAY": "100", "OTEL_METRIC_EXPORT_INTERVAL": "500"}
 
@@ -143,3 +148,16 @@ async def test_logs_lead_to_traces_and_runs(stack: TelemetryStack, collector: Ot
     assert any(line["message"] == "Completing activity as failed" for line in of_job)
     for log in (stack.scheduler.log, stack.api.log):
         assert all("message" in json.loads(line) for line in log.read_text().splitlines())
+
+
+async def test_a_traced_history_replays_without_tracing(stack: TelemetryStack, collector: OtlpReceiver) -> None:
+    """Contexts travel in headers, which no replay compares: tracing can be turned on and off while jobs sleep."""
+    await stack.register("replayed", "charge", payload=1)
+    await whole_run(collector, "replayed", spans=4)
+    client = await Client.connect(stack.address, data_converter=pydantic_data_converter)
+    history = await client.get_workflow_handle("job/default/replayed").fetch_history()
+    assert "_tracer-data" in history.to_json()
+    replayer = Replayer(
+        workflows=[JobWorkflow], workflow_runner=strict_runner(), data_converter=pydantic_data_converter
+    )
+    await replayer.replay_workflow(history)

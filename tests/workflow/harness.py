@@ -19,6 +19,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
+from temporalio.worker import Interceptor
 
 from activities.observation import Observer
 from horarium import JobRun, PermanentError, current_run
@@ -254,6 +255,7 @@ class Harness:
     clock: Callable[[], Awaitable[datetime]] | None = None
     """The server's, where it is not this machine's."""
 
+    interceptors: Sequence[Interceptor] = ()
     jobs: list[str] = field(default_factory=list)
     named: dict[str, str] = field(default_factory=dict)
     """Job ids by the names that a module of tests gives them."""
@@ -274,7 +276,9 @@ class Harness:
             local=[self.planner.plan_fires, self.mirror.record_events],
             remote=[self.mirror.record_events, observer.observe_attempt],
         )
-        workers = build_workers(self.settings, self.client, jobs=self.code.activities(), own=own)
+        workers = build_workers(
+            self.settings, self.client, jobs=self.code.activities(), own=own, interceptors=self.interceptors
+        )
         self._running = AsyncExitStack()
         for worker in workers:
             await self._running.enter_async_context(worker)
