@@ -129,10 +129,14 @@ class JobBody(Body, ScheduleInput):
     retry_backoff: Annotated[
         BackoffBody, BeforeValidator(_read_backoff, json_schema_input_type=Backoff | BackoffBody)
     ] = BackoffBody()
+    # Not strict, for a JSON array is read as a list.
     retry_on: tuple[Name, ...] = Field(
-        default=(), max_length=50, description="Only these are retried: timeout, 5xx, connect_failure, names of errors."
+        default=(),
+        strict=False,
+        max_length=50,
+        description="Only these are retried: timeout, 5xx, connect_failure, names of errors.",
     )
-    no_retry_on: tuple[Name, ...] = Field(default=(), max_length=50, description="These are not retried.")
+    no_retry_on: tuple[Name, ...] = Field(default=(), strict=False, max_length=50, description="These are not retried.")
     deadline_seconds: Seconds | None = Field(
         default=None, description="From a run's target: no attempt starts later. Default: attempts alone bound a run."
     )

@@ -38,8 +38,11 @@ class ApiStack:
     """What runs."""
 
     server: DevServer
+    worker: WorkerProcess
     api: ApiProcess
     database_url: str
+    folder: Path
+    """Where the worker and its job code are."""
 
     def client(self) -> httpx.AsyncClient:
         """Make a client of the API."""
@@ -51,21 +54,23 @@ class ApiStack:
 
 
 @contextmanager
-def running_stack(request: pytest.FixtureRequest, folder: Path, *, database: str) -> Iterator[ApiStack]:
-    """Run everything for the length of the block."""
-    (folder / "team_jobs.py").write_text(JOB_CODE)
+def running_stack(
+    request: pytest.FixtureRequest, folder: Path, *, database: str, job_code: str = JOB_CODE, **settings: str
+) -> Iterator[ApiStack]:
+    """Run everything for the length of the block. ``settings`` are those of the worker."""
+    (folder / "team_jobs.py").write_text(job_code)
     with ExitStack() as cleanup:
         url = _database(request, folder, cleanup, kind=database)
         server = DevServer(server_options(folder / "temporal"))
         cleanup.callback(server.stop)
         server.wait_until_ready(limit=timedelta(seconds=60))
         address = server.options.address
-        worker = WorkerProcess(folder, address=address, database_url=url, activities="team_jobs")
+        worker = WorkerProcess(folder, address=address, database_url=url, activities="team_jobs", **settings)
         api = ApiProcess(folder, address=address, database_url=url)
         cleanup.enter_context(worker)
         cleanup.enter_context(api)
         asyncio.run(_until_ready(worker, api))
-        yield ApiStack(server=server, api=api, database_url=url)
+        yield ApiStack(server=server, worker=worker, api=api, database_url=url, folder=folder)
 
 
 async def _until_ready(worker: WorkerProcess, api: ApiProcess) -> None:

@@ -221,6 +221,14 @@ def test_any_printable_name_is_kept_exactly(name: str) -> None:
     assert read(name=name).definition.name == name
 
 
+def test_names_of_errors_are_a_list() -> None:
+    """As JSON writes one; a single name is none."""
+    retry = read(retry_on=["timeout", "my.Error"], no_retry_on=["ValueError"]).definition.retry
+    assert (retry.retry_on, retry.no_retry_on) == (("timeout", "my.Error"), ("ValueError",))
+    with pytest.raises(InvalidRequest, match="no_retry_on: give a list"):
+        read(no_retry_on="ValueError")
+
+
 def test_the_largest_payload_is_taken() -> None:
     """The bound itself is allowed; quotes count."""
     assert read(payload="x" * (PAYLOAD_LIMIT - 2)).definition.payload is not None
