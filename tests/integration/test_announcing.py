@@ -15,7 +15,7 @@ from temporalio import activity, workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import PayloadCodec
 from temporalio.service import RPCError, RPCStatusCode
@@ -232,18 +232,20 @@ class TestCatalogueWorkflow:
                 version = {"version": f"v{number}", "activities": {"job": {"payload_schema": {}}}}
                 await handle.signal("announce", version)
 
-            async def knows_the_last() -> bool:
+            async def last_run() -> WorkflowHistory:
+                """A run that has taken in the last announcement, or begun with it."""
                 found = await versions_of(temporal_client, queue)
-                return [each.version for each in found][-1:] == [f"v{ANNOUNCEMENTS_A_RUN + 4}"]
+                assert [each.version for each in found][-1:] == [f"v{ANNOUNCEMENTS_A_RUN + 4}"]
+                history = await temporal_client.get_workflow_handle(handle.id).fetch_history()
+                assert history.run_id != first_run
+                kinds = [event.event_type for event in history.events]
+                assert EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED in kinds, "there is nothing to replay"
+                return history
 
-            await eventually(knows_the_last)
-        described = await handle.describe()
-        assert described.run_id != first_run
+            last = await eventually(last_run)
         assert len(await versions_of(temporal_client, queue)) == 3
-        histories = [
-            await temporal_client.get_workflow_handle(handle.id, run_id=run_id).fetch_history()
-            for run_id in (first_run, described.run_id)
-        ]
+        first = await temporal_client.get_workflow_handle(handle.id, run_id=first_run).fetch_history()
+        histories = (first, last)
         assert len(histories[0].events) < 500
         replayer = Replayer(
             workflows=[CatalogueWorkflow],

@@ -168,13 +168,14 @@ def is_loose(snippet: Snippet) -> bool:
 def test_every_snippet_is_typed_as_strictly_as_authors_wish(tmp_path: Path) -> None:
     """The SDK has types, and needs no ``Any``, cast or ignored error of its users."""
     names = []
-    for snippet in SNIPPETS:
-        if snippet.language == "python":
-            name = snippet.options.get("title", f"line_{snippet.line}.py")
-            path = tmp_path / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(snippet.text)
-            names.append(name)
+    for page in (PAGE, ROOT / "activities/sdk/README.md"):
+        for snippet in snippets_of(page):
+            if snippet.language == "python":
+                name = snippet.options.get("title", f"{page.stem.replace('-', '_')}_{snippet.line}.py")
+                path = tmp_path / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(snippet.text)
+                names.append(name)
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--explicit-package-bases", *names],
         cwd=tmp_path,

@@ -179,7 +179,7 @@ class TestPayloadFit:
     def test_one_parameter_without_annotation_gets_the_plain_payload(self) -> None:
         """Annotations are not required."""
 
-        def job(value):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        def job(value):  # type: ignore[no-untyped-def]
             ...
 
         assert fit(job, {"a": 1}) == [{"a": 1}]
