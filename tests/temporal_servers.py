@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 
 from workers.devserver import DevServer, DevServerOptions, find_test_server_binary, free_port
+from workflows.data_converter import DATA_CONVERTER
 
 
 def unique(prefix: str) -> str:
@@ -29,7 +29,7 @@ def server_options(folder: Path, *, with_metrics: bool = False) -> DevServerOpti
 
 async def connect_to(server: DevServer) -> Client:
     """Connect as Horarium does."""
-    return await Client.connect(server.options.address, data_converter=pydantic_data_converter)
+    return await Client.connect(server.options.address, data_converter=DATA_CONVERTER)
 
 
 @pytest.fixture(scope="session")
@@ -53,6 +53,6 @@ async def temporal_client(temporal_server: DevServer) -> Client:
 async def time_skipping() -> AsyncIterator[WorkflowEnvironment]:
     """A server of its own whose clock jumps over sleeps."""
     async with await WorkflowEnvironment.start_time_skipping(
-        test_server_existing_path=str(find_test_server_binary()), data_converter=pydantic_data_converter
+        test_server_existing_path=str(find_test_server_binary()), data_converter=DATA_CONVERTER
     ) as environment:
         yield environment

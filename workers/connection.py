@@ -17,13 +17,13 @@ from typing import Final, TypeVar
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, GetSystemInfoRequest
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 from workers.call_trace import client_interceptors, client_plugins
 from workers.settings import InvalidSettings, Settings, variable_of
 from workflows.contracts import SEARCH_ATTRIBUTES
+from workflows.data_converter import DATA_CONVERTER
 
 logger = logging.getLogger(__name__)
 
@@ -167,7 +167,7 @@ async def _open(options: ClientConnectConfig, *, identity: str, lazy: bool) -> C
     try:
         return await Client.connect(
             **options,
-            data_converter=pydantic_data_converter,
+            data_converter=DATA_CONVERTER,
             identity=identity,
             lazy=lazy,
             interceptors=client_interceptors(),

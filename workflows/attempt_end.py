@@ -6,6 +6,7 @@ workflow from going on.
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from pydantic import JsonValue
@@ -17,6 +18,9 @@ from temporalio.exceptions import ApplicationError, CancelledError, FailureError
 from horarium import AttemptReport, parse_attempt_report
 from workflows.resilience import AttemptEnd
 from workflows.run import MESSAGE_LIMIT, RESULT_LIMIT, AttemptStatus, Failure, Run
+
+CHECKPOINT_LIMIT: Final = 131_072
+"""Bytes of JSON. Twice what our SDK saves, which counts without spaces."""
 
 UNKNOWN_ACTIVITY_TYPES: Final = frozenset({"NotFoundError", "ActivityNotRegisteredError"})
 """What the Python and Java SDKs, and the Go SDK, call an activity that the worker does not have."""
@@ -102,7 +106,19 @@ def _end(run: Run, status: AttemptStatus, failure: Failure, report: AttemptRepor
 
 
 def _report_in(details: Sequence[JsonValue]) -> AttemptReport | None:
-    return parse_attempt_report(details[0]) if details else None
+    report = parse_attempt_report(details[0]) if details else None
+    if report is None or _is_keepable(report.checkpoint):
+        return report
+    return replace(report, checkpoint=None)
+
+
+def _is_keepable(checkpoint: JsonValue) -> bool:
+    """Say whether a checkpoint can stay in the job's state. Our SDK saves no other; whoever writes their own might."""
+    try:
+        text = json.dumps(checkpoint, allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, TypeError, RecursionError):
+        return False
+    return len(text) <= CHECKPOINT_LIMIT
 
 
 def _bounded(result: JsonValue) -> JsonValue:

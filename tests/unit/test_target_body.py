@@ -21,7 +21,7 @@ from workflows.target import (
 )
 
 URL = "https://bank.example/pay"
-BANK = {"$secret": "bank"}
+BANK: JsonValue = {"$secret": "bank"}
 
 
 def read(target: JsonValue, **fields: JsonValue) -> JobRequest:
