@@ -12,19 +12,21 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
-from urllib.parse import quote
 
 import typer
 from pydantic import JsonValue
 
+from api.cli_dead_letters import dead_letters_app
 from api.cli_input import (
     BadInput,
     given,
     list_bodies,
+    quote_segment,
     read_bytes,
     read_document,
     read_headers,
     read_json,
+    read_labels,
     read_schedule,
     read_target,
     read_value,
@@ -45,6 +47,7 @@ app = typer.Typer(
 )
 jobs_app = typer.Typer(help="Register, read and delete jobs.", no_args_is_help=True)
 app.add_typer(jobs_app, name="jobs")
+app.add_typer(dead_letters_app, name="dead-letters")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as the API answers it.")]
 Zone = Annotated[str | None, typer.Option("--timezone", "-z", help="IANA name, such as Europe/Berlin. Default: UTC.")]
@@ -226,7 +229,7 @@ def create_job(
             "payload": None if payload is None else read_value(payload, option="--payload"),
             "owner": owner,
             "description": description,
-            "labels": _read_labels(label) if label else None,
+            "labels": read_labels(label) if label else None,
             "overlap": overlap,
             "missed_window": missed_window,
             "max_delay_seconds": max_delay_seconds,
@@ -286,7 +289,7 @@ def show_job(job: str, as_json: AsJson = False) -> None:
     from api.cli_table import print_job
 
     with ApiClient() as client:
-        found = client.get(f"/api/v1/jobs/{_segment(job)}")
+        found = client.get(f"/api/v1/jobs/{quote_segment(job)}")
     _print_json(found) if as_json else print_job(found)
 
 
@@ -302,7 +305,7 @@ def delete_job(
 
     parameters = {"cancel_active": "true"} if cancel_active else {}
     with ApiClient() as client:
-        found = client.delete(f"/api/v1/jobs/{_segment(job)}", parameters=parameters)
+        found = client.delete(f"/api/v1/jobs/{quote_segment(job)}", parameters=parameters)
     _print_json(found) if as_json else print_line(f"deleted {found['job_id']} ({found['name']})")
 
 
@@ -321,7 +324,7 @@ def runs(
     filters = [("status", status), ("include", "attempts" if attempts else None)]
     parameters = [(name, value) for name, value in filters if value is not None]
     with ApiClient() as client:
-        found = client.list_all(f"/api/v1/jobs/{_segment(job)}/runs", parameters=parameters, limit=limit)
+        found = client.list_all(f"/api/v1/jobs/{quote_segment(job)}/runs", parameters=parameters, limit=limit)
     _print_json(found) if as_json else print_runs(found)
 
 
@@ -358,16 +361,22 @@ def worker(
     run(settings)
 
 
-def _read_labels(labels: Sequence[str]) -> dict[str, JsonValue]:
-    pairs = [label.partition("=") for label in labels]
-    for key, separator, _ in pairs:
-        if not separator or not key:
-            raise BadInput("--label: give KEY=VALUE")
-    return {key: value for key, _, value in pairs}
+@app.command()
+def restore(
+    lost_at: Annotated[
+        str | None,
+        typer.Option(
+            help="When Temporal's data was lost. Default: soon after the last thing that the mirror knows of."
+        ),
+    ] = None,
+    rate: Annotated[float, typer.Option(min=0.1, max=1_000, help="Jobs started a second.")] = 20,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start the jobs of the mirror in a Temporal that has lost them. What is there is left alone."""
+    from api.cli_restore import run_restore
 
-
-def _segment(text: str) -> str:
-    return quote(text, safe="")
+    run_restore(lost_at=lost_at, rate=rate, dry_run=dry_run, as_json=as_json)
 
 
 def _print_json(value: Mapping[str, JsonValue] | Sequence[Mapping[str, JsonValue]]) -> None:

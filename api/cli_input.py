@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import yaml
 from pydantic import JsonValue
@@ -111,6 +112,20 @@ def read_target(
 def given(fields: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Keep the options that were given."""
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def read_labels(labels: Sequence[str]) -> dict[str, JsonValue]:
+    """Read ``KEY=VALUE`` pairs. Raises ``BadInput``."""
+    pairs = [label.partition("=") for label in labels]
+    for key, separator, _ in pairs:
+        if not separator or not key:
+            raise BadInput("--label: give KEY=VALUE")
+    return {key: value for key, _, value in pairs}
+
+
+def quote_segment(text: str) -> str:
+    """Write any text as one segment of a path."""
+    return quote(text, safe="")
 
 
 def describe_problem(problem: Mapping[str, JsonValue]) -> str:

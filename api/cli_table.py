@@ -81,6 +81,24 @@ def print_runs(runs: Sequence[Mapping[str, JsonValue]]) -> None:
     _print_table(("SCHEDULED", "STATUS", "ATTEMPT", "STARTED", "TOOK", "ERROR", "RUN"), rows, empty="no runs")
 
 
+def print_dead_letters(letters: Sequence[Mapping[str, JsonValue]]) -> None:
+    """Show dead letters, a line each."""
+    rows = [
+        (
+            _text(letter["finished_at"]),
+            _text(letter["job_id"]),
+            _text(letter["scheduled_at"]),
+            f"{letter['attempt']}/{letter['max_attempts']}",
+            _text(letter["reason"]),
+            _text(letter["error"]),
+            _text(letter["run_id"]),
+        )
+        for letter in letters
+    ]
+    columns = ("DIED", "JOB", "SCHEDULED", "ATTEMPT", "REASON", "ERROR", "RUN")
+    _print_table(columns, rows, empty="no dead letters")
+
+
 def print_preview(answer: Mapping[str, JsonValue]) -> None:
     """Show the next fires of a schedule."""
     console = _console()

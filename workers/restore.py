@@ -1,0 +1,42 @@
+"""``horarium restore``: wires the restorer to the settings' database and Temporal, and says how far it is."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final
+
+from activities.database import InvalidDatabaseUrl, Limits, open_database
+from activities.job_control import JobControl
+from activities.mirror_writer import MirrorWriter, WriterOptions
+from activities.queries import Queries
+from activities.restore import RestoreOptions, Restorer, RestoreReport
+from workers.connection import enter_namespace, register_search_attributes
+from workers.settings import InvalidSettings, Settings, variable_of
+
+PATIENCE: Final = timedelta(seconds=15)
+"""For one read or write: nobody waits for it but the operator."""
+
+
+async def restore(
+    settings: Settings, options: RestoreOptions, *, tell: Callable[[RestoreReport], None]
+) -> RestoreReport:
+    """Restore every job of the mirror; waits for Temporal and its namespace as long as it takes.
+
+    Raises ``InvalidSettings``, ``ServerTooOld``, and ``Unavailable`` when the mirror cannot be read.
+    """
+    limits = Limits(connect=PATIENCE, statement=PATIENCE)
+    try:
+        engine = open_database(settings.database_url, limits=limits)
+        writer = MirrorWriter(settings.database_url, options=WriterOptions(budget=PATIENCE, pause=timedelta(0)))
+    except InvalidDatabaseUrl as error:
+        raise InvalidSettings(f"{variable_of('database_url')}: {error}") from error
+    queries = Queries(engine, limit=PATIENCE)
+    try:
+        client = (await enter_namespace(settings, name="horarium-restore")).client
+        control = JobControl(client, find_search_attributes=partial(register_search_attributes, client))
+        restorer = Restorer(client, queries=queries, writer=writer, control=control, options=options, tell=tell)
+        return await restorer.restore(now=datetime.now(UTC))
+    finally:
+        await writer.close()
+        await queries.close()
+        await engine.dispose()
