@@ -44,6 +44,15 @@ class Stack:
         self._workers[name] = WorkerProcess(folder, address=self.address, role=role, **self._settings)
         await self._workers[name].until_ready()
 
+    @property
+    def names(self) -> list[str]:
+        """Of the workers that were started."""
+        return list(self._workers)
+
+    def worker(self, name: str) -> WorkerProcess:
+        """Get a worker, to send it a signal or to read its log."""
+        return self._workers[name]
+
     async def kill_and_restart(self, name: str) -> None:
         """``kill -9`` a worker or the Temporal server, and start it again at once."""
         if name == TEMPORAL:

@@ -1,0 +1,133 @@
+"""Effects happen once, whatever happens to workers and database. They are counted in a sink outside all of our tables."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.chaos.effect_jobs import Call, Sink
+from tests.chaos.effect_stage import HEARTBEAT_TIMEOUT, Stage, running_stage
+from tests.eventually import eventually
+from workflows.run import AttemptStatus, RunStatus
+
+STEPS = 12
+SLACK = timedelta(seconds=2)
+"""For a busy machine."""
+
+LOST_AT_MOST = timedelta(seconds=1)
+"""How old a checkpoint may be when its worker dies."""
+
+OUTAGE = timedelta(seconds=4)
+"""Longer than the heartbeat timeout."""
+
+
+@pytest.fixture(scope="module")
+def started_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A scheduler worker, two job workers, Temporal and PostgreSQL, shared by the tests."""
+    with running_stage(tmp_path_factory.mktemp("effects")) as stage:
+        yield stage
+
+
+@pytest.fixture
+async def stage(started_stage: Stage) -> Stage:
+    """The stage, complete again after whatever the test before has done to it."""
+    await started_stage.require_workers()
+    return started_stage
+
+
+async def test_a_killed_worker_is_noticed_and_its_run_goes_on_from_the_checkpoint(stage: Stage) -> None:
+    """Killed six checkpoints, 100 ms apart, into a run: noticed within the heartbeat timeout, and each effect is there once."""
+    path, sink = stage.sink()
+    run_id = await stage.start("take_steps", {"sink": str(path), "steps": STEPS})
+    [*_, last] = await eventually(lambda: at_least(sink, 6), every=timedelta(milliseconds=20))
+    stage.process_of(last.worker).signal(signal.SIGKILL)
+    killed_at = datetime.now(UTC)
+
+    found = await stage.end_of(run_id)
+    assert found.record.run.status is RunStatus.SUCCESS
+    assert [attempt.status for attempt in found.attempts] == [AttemptStatus.LOST, AttemptStatus.SUCCESS]
+    assert found.attempts[0].finished_at is not None
+    assert found.attempts[0].finished_at - killed_at < HEARTBEAT_TIMEOUT + SLACK
+
+    assert sink.effects() == [f"step:{step}" for step in range(STEPS)]
+    [(_, first), (resumed_at, second)] = sink.notes("begun")
+    assert (first, second) == (1, 2)
+    begun_before = len([call for call in sink.calls() if call.attempt == 1])
+    assert begun_before - LOST_AT_MOST / timedelta(milliseconds=100) <= int(resumed_at) <= begun_before
+    assert int(resumed_at) > 0
+    # What was done and not saved is replayed; only the one effect that was under way may have been called a second time.
+    repeated = names_called_twice(sink)
+    assert repeated in ([], [f"step:{begun_before - 1}"])
+
+
+async def test_a_zombies_effects_are_refused(stage: Stage) -> None:
+    """Stopped in the midst of an effect, until another attempt is through; then it goes on, deaf to cancellation and refusal."""
+    path, sink = stage.sink()
+    run_id = await stage.start("never_give_up", {"sink": str(path), "steps": 4})
+    [*_, last] = await eventually(lambda: at_least(sink, 2), every=timedelta(milliseconds=20))
+    zombie = stage.process_of(last.worker)
+    zombie.signal(signal.SIGSTOP)
+
+    found = await stage.end_of(run_id)
+    # Not always the second one: Temporal may give that to the process that stands still, whose polls are still open.
+    winner = len(found.attempts)
+    assert (found.record.run.status, found.record.run.result) == (RunStatus.SUCCESS, winner)
+    assert winner > 1
+    thawed_at = time.time()
+    zombie.signal(signal.SIGCONT)
+    await eventually(lambda: {("1", 1), ("2", 1), ("3", 1)} <= set(sink.notes("refused")))
+
+    assert sink.effects() == [f"step:{step}" for step in range(4)]
+    assert [call for call in sink.calls() if call.at > thawed_at] == []
+    # The winner got what the first attempt had done, and did the rest; the effect that was under way was called by both.
+    assert [value for value, attempt in sink.notes("got") if attempt == winner] == [
+        f"of attempt {number}" for number in (1, winner, winner, winner)
+    ]
+    assert names_called_twice(sink) == ["step:1"]
+    found_later = await stage.end_of(run_id)
+    assert (found_later.record.run.result, len(found_later.attempts)) == (winner, winner)
+
+
+async def test_a_worker_that_dies_after_the_effect_has_its_result_replayed(stage: Stage) -> None:
+    """It died before it could report: nothing is called again."""
+    path, sink = stage.sink()
+    run_id = await stage.start("charge_and_die", {"sink": str(path)})
+    found = await stage.end_of(run_id)
+    assert [attempt.status for attempt in found.attempts] == [AttemptStatus.LOST, AttemptStatus.SUCCESS]
+    assert found.record.run.result == "receipt of attempt 1"
+    assert len(sink.calls()) == 1
+
+
+@pytest.mark.parametrize("fault", ["killed", "frozen"])
+async def test_effects_wait_while_the_database_is_away(stage: Stage, fault: str) -> None:
+    """None is repeated, none is lost, and the attempt is not: its heartbeats go on, and it ends when the database is back."""
+    path, sink = stage.sink()
+    run_id = await stage.start("take_steps", {"sink": str(path), "steps": STEPS})
+    await eventually(lambda: at_least(sink, 4), every=timedelta(milliseconds=20))
+    stage.postgres.kill() if fault == "killed" else stage.postgres.freeze()
+    await asyncio.sleep(OUTAGE.total_seconds())
+    during = len(sink.calls())
+    stage.postgres.start() if fault == "killed" else stage.postgres.thaw()
+
+    found = await stage.end_of(run_id)
+    assert found.record.run.status is RunStatus.SUCCESS
+    assert len(found.attempts) == 1
+    assert during < STEPS, "it waited"
+    assert [call.name for call in sink.calls()] == [f"step:{step}" for step in range(STEPS)]
+
+
+def at_least(sink: Sink, count: int) -> list[Call]:
+    """The calls so far, once there are as many."""
+    calls = sink.calls()
+    return calls if len(calls) >= count else []
+
+
+def names_called_twice(sink: Sink) -> list[str]:
+    """Effects whose receiver was called more than once, always with the same key."""
+    keys = {(call.name, call.key) for call in sink.calls()}
+    assert len(keys) == len({name for name, _ in keys}), "one effect, one key"
+    names = [call.name for call in sink.calls()]
+    return sorted({name for name in names if names.count(name) > 1})
