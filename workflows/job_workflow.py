@@ -180,9 +180,10 @@ class JobWorkflow:
         self._carry_out(take_turn(self._state, now=workflow.now(), detach=self._is_long()))
         self._tell_news()
         await self._keep_house()
-        self._set_alarms()
         if not self._news and not self._is_over():
             await self._sleep_long_if_idle()
+        self._set_alarms()
+        if not self._news and not self._is_over():
             await workflow.wait_condition(lambda: self._news)
 
     @workflow.update(name=UPDATE_DELETE)
@@ -631,7 +632,7 @@ class JobWorkflow:
         """Continue as new with a backoff, which Temporal holds for us without a history, where the gap is long enough."""
         state = self._state
         wake = next_wake(state, now=workflow.now())
-        if wake is None or state.lifecycle is not Lifecycle.ACTIVE:
+        if wake is None or state.lifecycle is not Lifecycle.ACTIVE or needs_plan(state, now=workflow.now()):
             return
         if self._is_busy() or not is_drained(state) or not is_empty(state.outbox) or self._send_again_at is not None:
             return
