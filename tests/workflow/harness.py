@@ -17,15 +17,18 @@ from temporalio import activity
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory, WorkflowUpdateFailedError
+from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
+from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Interceptor
 
 from activities.observation import Observer
 from horarium import JobRun, PermanentError, current_run
 from tests.eventually import eventually
 from tests.temporal_servers import connect_to, unique
-from workers.devserver import DevServer
+from workers.connection import register_search_attributes
+from workers.devserver import DevServer, find_test_server_binary
 from workers.settings import Settings
 from workers.worker import OwnActivities, build_workers
 from workflows.command import DeleteCommand, RegisterCommand
@@ -260,6 +263,9 @@ class Harness:
     named: dict[str, str] = field(default_factory=dict)
     """Job ids by the names that a module of tests gives them."""
 
+    started: dict[str, WorkflowHandle[Any, Any]] = field(default_factory=dict)
+    """As a server that skips time knows them: it does so while the result of one is waited for."""
+
     may_fail_tasks: bool = False
     """Whether workflow tasks that failed are part of the test."""
 
@@ -303,7 +309,7 @@ class Harness:
         if tuning is not None:
             self.planner.tunings[job_id] = tuning
         state = await self.state(definition, job_id=job_id, registered_at=registered_at)
-        await self.client.start_workflow(
+        self.started[job_id] = await self.client.start_workflow(
             JOB_WORKFLOW,
             JobInput(state=state),
             id=job_workflow_id(tenant="default", job_id=job_id),
@@ -358,7 +364,7 @@ class Harness:
     async def until_closed(self, job_id: str, lifecycle: Lifecycle, *, limit: float = 20) -> JobRecord:
         """Wait until the workflow of a job has ended; answers what the mirror says then."""
         async with asyncio.timeout(limit):
-            await self.handle(job_id).result()
+            await self.started[job_id].result()
         record = self.mirror.jobs[job_id]
         assert record.lifecycle is lifecycle
         return record
@@ -404,6 +410,18 @@ async def side_by_side(
         for name, definition in jobs.items():
             harness.named[name] = await harness.register(definition, tuning=tunings.get(name))
         yield harness
+
+
+@asynccontextmanager
+async def skipping_time(*, tuning: Tuning = QUICK, **fields: Any) -> AsyncIterator[tuple[WorkflowEnvironment, Harness]]:
+    """Run workers on a server whose clock jumps over sleeps. While a workflow waits for a worker, its clock is the real one."""
+    async with await WorkflowEnvironment.start_time_skipping(
+        test_server_existing_path=str(find_test_server_binary()), data_converter=pydantic_data_converter
+    ) as environment:
+        known = await register_search_attributes(environment.client)
+        here = tuning.model_copy(update={"search_attributes": known})
+        async with running(environment.client, tuning=here, clock=environment.get_current_time, **fields) as harness:
+            yield environment, harness
 
 
 def job(activity: str = "noop", *, every_seconds: float = 1, payload: Any = None, **fields: Any) -> JobDefinition:

@@ -2,18 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import pytest_asyncio
-from temporalio.testing import WorkflowEnvironment
 
 from tests.eventually import eventually
-from tests.workflow.harness import Harness, is_gapless, job, lateness, running, side_by_side
-from workers.connection import register_search_attributes
+from tests.workflow.harness import Harness, is_gapless, job, lateness, side_by_side, skipping_time
 from workers.devserver import DevServer
-from workflows.job import JobDefinition, Tuning
+from workflows.job import JobDefinition
 from workflows.run import Outcome, RunKind
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -23,7 +22,7 @@ ENOUGH = timedelta(seconds=40)
 AWAY = 6
 
 
-def catching_up(missed_window: str, **fields: object) -> JobDefinition:
+def catching_up(missed_window: str, **fields: Any) -> JobDefinition:
     """A job of every second that is missed after a second."""
     return job(missed_window=missed_window, misfire_grace=SECOND, **fields)
 
@@ -64,7 +63,7 @@ async def until_current(harness: Harness, job_id: str) -> None:
     await eventually(look, limit=ENOUGH)
 
 
-def fires_of(harness: Harness, job_id: str) -> dict[object, Outcome]:
+def fires_of(harness: Harness, job_id: str) -> dict[datetime, Outcome]:
     """Every fire, those of ranges one by one."""
     runs = {run.scheduled_at: run.outcome for run in harness.mirror.runs[job_id].values()}
     for entry in harness.mirror.ledger.get(job_id, {}).values():
@@ -145,41 +144,26 @@ async def test_within_its_grace_a_late_fire_is_live(harness: Harness) -> None:
     assert {run.kind for run in harness.mirror.runs[job_id].values()} == {RunKind.SCHEDULED}
 
 
-async def test_weeks_of_absence_on_a_clock_that_skips() -> None:
-    """SB-038, SB-041, SB-042: a weekly, an hourly and a minutely job, and nobody there for three weeks and a half."""
-    from temporalio.contrib.pydantic import pydantic_data_converter
+async def test_a_weekly_job_that_was_missed_says_so() -> None:
+    """SB-041: its row is not that of its last success; the week is in the ledger with its reason, and counted."""
+    async with skipping_time() as (environment, harness):
+        week = timedelta(days=7)
+        weekly = job(every_seconds=week.total_seconds(), missed_window="SKIP", misfire_grace=SECOND)
+        job_id = await harness.register(weekly)
+        await environment.sleep(week)
+        [success] = await harness.until_runs(job_id, 1)
+        assert harness.mirror.jobs[job_id].last_status == "success"
+        fire = success.scheduled_at + week
+        await environment.sleep(fire - 2 * SECOND - await environment.get_current_time())
+        await harness.stop_workers()
 
-    from workers.devserver import find_test_server_binary
+        async def is_late() -> bool:
+            return await environment.get_current_time() > fire + 2 * SECOND
 
-    async with await WorkflowEnvironment.start_time_skipping(
-        test_server_existing_path=str(find_test_server_binary()), data_converter=pydantic_data_converter
-    ) as environment:
-        known = await register_search_attributes(environment.client)
-        tuning = Tuning(search_attributes=known)
-        async with running(environment.client, tuning=tuning, clock=environment.get_current_time) as harness:
-            week = 7 * 86_400
-            weekly = await harness.register(job(every_seconds=week, missed_window="SKIP"))
-            minutely = await harness.register(job(every_seconds=60, missed_window="RUN_ONCE"))
-            await environment.sleep(timedelta(minutes=5))
-            await harness.until_runs(minutely, 4)
-            await harness.stop_workers()
-            await environment.sleep(timedelta(days=25))
-            await harness.start_workers()
-            await eventually(lambda: count_missed(harness, weekly) >= 3)
-            record = harness.mirror.jobs[weekly]
-            assert (record.last_status, record.counts.started) == ("missed", 0)
-            entries = harness.mirror.ledger[weekly].values()
-            assert {(entry.outcome, entry.reason) for entry in entries} == {(Outcome.MISSED, "missed_window is SKIP")}
-
-            def has_caught_up() -> bool:
-                return any(run.kind is RunKind.CATCH_UP for run in harness.mirror.runs[minutely].values())
-
-            await eventually(has_caught_up)
-            [run] = [run for run in harness.mirror.runs[minutely].values() if run.kind is RunKind.CATCH_UP]
-            assert run.stands_for > 24 * 24 * 60
-            assert len(harness.mirror.ledger[minutely]) < 5
-
-
-def count_missed(harness: Harness, job_id: str) -> int:
-    """Fires told as missed."""
-    return sum(entry.count for entry in harness.mirror.ledger.get(job_id, {}).values())
+        await eventually(is_late)
+        await harness.start_workers()
+        await eventually(lambda: harness.mirror.ledger.get(job_id))
+        [entry] = harness.mirror.ledger[job_id].values()
+        assert (entry.first, entry.outcome, entry.reason) == (fire, Outcome.MISSED, "missed_window is SKIP")
+        record = harness.mirror.jobs[job_id]
+        assert (record.last_status, record.counts.missed, record.next_run_at) == ("missed", 1, fire + week)

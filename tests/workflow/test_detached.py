@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -22,7 +23,7 @@ ENOUGH = timedelta(seconds=40)
 OFTEN = {"max_attempts": 3, "base": timedelta(milliseconds=1), "cap": timedelta(milliseconds=1)}
 
 
-def detached(activity: str, **fields: object) -> JobDefinition:
+def detached(activity: str, **fields: Any) -> JobDefinition:
     """A job whose runs are workflows."""
     return job(activity, isolation="workflow", **fields)
 
