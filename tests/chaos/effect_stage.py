@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -98,6 +98,15 @@ class Stage:
     def process_of(self, pid: int) -> WorkerProcess:
         """Get the worker that has a process id."""
         return self.stack.worker(self.worker_of(pid))
+
+    async def kill(self, names: Iterable[str], *, after: float) -> None:
+        """``kill -9`` job workers after some seconds, all at once, and start them again."""
+        await asyncio.sleep(after)
+        for name in names:
+            self.stack.worker(name).signal(signal.SIGKILL)
+        for name in names:
+            await self.stack.worker(name).ended()
+        await asyncio.gather(*(start_job_worker(self, name) for name in names))
 
     async def require_workers(self) -> None:
         """Start again what a test has killed."""
