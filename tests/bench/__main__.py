@@ -3,9 +3,11 @@
 import argparse
 import asyncio
 import importlib.util
+import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,8 +16,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from tests.bench.bench import Bench
 from tests.bench.column import Column
+from tests.bench.others.comparison import Comparison, compare
+from tests.bench.others.other import MissingProgram, Other, prepare_environment
 from tests.bench.plan import FULL, QUICK, Measure
-from tests.bench.report import plot_lateness, print_table, to_markdown, write_json
+from tests.bench.report import plot_lateness, print_comparison, print_table, to_markdown, write_json
 from tests.bench.requirement import make_lines
 from tests.bench.result import Results
 
@@ -26,6 +30,10 @@ def main() -> int:
     """Measure, print, and write; whatever was measured before an interruption too."""
     options = _read_options()
     console = Console()
+    return _compare_others(console) if options.others else _compare_with_native(console, options)
+
+
+def _compare_with_native(console: Console, options: argparse.Namespace) -> int:
     plan = QUICK if options.quick else FULL
     if options.runs:
         plan = replace(plan, runs=options.runs)
@@ -38,6 +46,34 @@ def main() -> int:
         finally:
             _report(console, bench.results)
     return 0
+
+
+def _compare_others(console: Console) -> int:
+    OUTPUT.mkdir(exist_ok=True)
+    try:
+        python = prepare_environment(OUTPUT.absolute() / "others-venv")
+    except MissingProgram as missing:
+        console.print(str(missing))
+        return 2
+    found: list[Comparison] = []
+    try:
+        asyncio.run(_compare_all(console, python, found))
+    finally:
+        print_comparison(console, found)
+        (OUTPUT / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-others.json").write_text(
+            json.dumps([asdict(each) for each in found], indent=1)
+        )
+    return 0
+
+
+async def _compare_all(console: Console, python: Path, found: list[Comparison]) -> None:
+    for other in Other:
+        # One by one, so that what was found before an interruption is shown.
+        found.append(await compare(other, python, partial(_tell_of, console, other)))  # noqa: PERF401
+
+
+def _tell_of(console: Console, other: Other, what: str) -> None:
+    console.print(f"{other}: {what}")
 
 
 def _report(console: Console, results: Results) -> None:
@@ -73,6 +109,11 @@ def _read_options() -> argparse.Namespace:
     parser.add_argument("--columns", default="", help=f"some of {', '.join(Column)}, separated by commas")
     parser.add_argument("--runs", type=int, default=0, help="alternating runs, 3 by default")
     parser.add_argument("--quick", action="store_true", help="see that everything works; the figures mean nothing")
+    parser.add_argument(
+        "--others",
+        action="store_true",
+        help="instead, APScheduler 4, DBOS and Celery beat; needs redis-server, and installs the rest beside the results",
+    )
     return parser.parse_args()
 
 

@@ -1,6 +1,5 @@
 """Goes through what was asked for, and shows on bars where it is."""
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -9,12 +8,15 @@ from rich.progress import Progress
 
 from tests.bench import dst_table
 from tests.bench.column import OURS, TITLES, Column
-from tests.bench.measure import Tell, make_jobs, measure_burst, measure_cost, measure_rate
+from tests.bench.measure import Tell, measure_burst, measure_cost, measure_rate
 from tests.bench.mirror_rate import measure_mirror
 from tests.bench.plan import Measure, Plan
 from tests.bench.result import Cache, Nights, Results
 from tests.bench.sleepers import measure_sleepers
 from tests.bench.stand import Stand, standing
+
+WARM_UP = 20
+"""Jobs that fire before the measurement."""
 
 
 class Bench:
@@ -135,10 +137,22 @@ class _Step:
     def __init__(self, progress: Progress, title: str, total: int) -> None:
         self._progress = progress
         self._task = self._progress.add_task(title, total=total, what="")
+        self._title = title
+        self._log_again_at = 0.0
         self.about = ""
 
     def tell(self, what: str) -> None:
-        self._progress.update(self._task, what=f"{self.about}: {what}" if self.about else what)
+        text = f"{self.about}: {what}" if self.about else what
+        self._progress.update(self._task, what=text)
+        if not self._progress.console.is_terminal:
+            # Bars would show nothing until the end: a line a quarter of a minute is enough for a log.
+            self._log(text)
+
+    def _log(self, text: str) -> None:
+        now = time.monotonic()
+        if now >= self._log_again_at:
+            self._log_again_at = now + 15
+            self._progress.console.print(f"{self._title}: {text}")
 
     def advance(self) -> None:
         self._progress.advance(self._task)
@@ -151,6 +165,5 @@ class _Step:
 
 
 async def _warm_up(stand: Stand) -> None:
-    """Let a few jobs fire a few times, so that nothing is done for the first time in the burst."""
-    await stand.register_all(make_jobs(10, period=3_600, first=900_000), rate=100)
-    await asyncio.sleep(1)
+    """Let a few jobs fire, so that nothing is done for the first time in the burst."""
+    await measure_burst(stand, WARM_UP, lambda _: None, prefix="warm")

@@ -54,8 +54,14 @@ class FireLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._offset = 0
+        self._lines: list[tuple[str, int, float]] = []
         self._starts: dict[Fire, list[float]] = {}
         path.touch()
+
+    def lines(self) -> list[tuple[str, int, float]]:
+        """Read on, and answer all lines: job id, due time, and when it began."""
+        self.starts()
+        return self._lines
 
     def starts(self) -> dict[Fire, list[float]]:
         """Read on, and answer when each fire began; more than once where it ran more than once."""
@@ -66,6 +72,7 @@ class FireLog:
         self._offset += len(whole)
         for line in whole.decode().splitlines():
             job_id, due, at = line.split()
+            self._lines.append((job_id, int(due), float(at)))
             self._starts.setdefault((job_id, int(due)), []).append(float(at))
         return self._starts
 

@@ -104,10 +104,10 @@ def _is_broken(steps: list[tuple[float, float]]) -> bool:
     return len(steps) >= 2 and all(late > TOO_LATE for _, late in steps[-2:])
 
 
-async def measure_burst(stand: Stand, count: int, tell: Tell, *, first: int = 0, patience: float = 120) -> Burst:
+async def measure_burst(stand: Stand, count: int, tell: Tell, *, prefix: str = "burst", patience: float = 120) -> Burst:
     """Register jobs that are all due at one instant, and watch them fire."""
-    due = math.ceil(time.time() + count / REGISTER_RATE * 1.5 + 5)
-    jobs = [BenchJob(f"burst-{first + number}", 86_400, due) for number in range(count)]
+    due = math.ceil(time.time() + count / REGISTER_RATE * 1.5 + 3)
+    jobs = [BenchJob(f"{prefix}-{number}", 86_400, due) for number in range(count)]
     tell(f"registers {count}")
     before_all = await stand.count_ended()
     await stand.register_all(jobs, rate=REGISTER_RATE)

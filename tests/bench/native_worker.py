@@ -13,14 +13,17 @@ from tests.bench.fire_log import note_fire
 from tests.bench.native_workflow import NATIVE_TASK_QUEUE, NOOP, NoopWorkflow
 from workers.settings import Settings
 
+DUE = "-2026-01-01T00:00:00Z"
+"""Of this form and length."""
+
 
 @activity.defn(name=NOOP)
 async def noop() -> None:
     """Do nothing but say that it began. The due time is what the Schedule appended to the workflow's id."""
     workflow_id = activity.info().workflow_id
     assert workflow_id is not None
-    job_id, _, due = workflow_id.partition("-20")
-    note_fire(job_id, datetime.strptime(f"20{due}", "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp())
+    job_id, due = workflow_id[: -len(DUE)], workflow_id[-len(DUE) :]
+    note_fire(job_id, datetime.strptime(due, "-%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp())
 
 
 async def main(address: str) -> None:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench.column import TITLES, Column
+from tests.bench.others.comparison import BURST, OUTAGE, Comparison, Loss
 from tests.bench.requirement import Line
 from tests.bench.result import Results
 
@@ -34,6 +35,27 @@ def print_table(console: Console, lines: Sequence[Line]) -> None:
             line.title, *cells, line.required, f"[{_STYLE[line.met]}]{_MET[line.met]}" if line.met is not None else ""
         )
     console.print(table)
+
+
+def print_comparison(console: Console, found: Sequence[Comparison]) -> None:
+    """Print the table of the other schedulers."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for each in found:
+        table.add_column(each.other, justify="right")
+    table.add_row("rate held, fires a second", *(f"{each.held:.0f}" for each in found))
+    table.add_row(f"{BURST} due at once: last start, s", *(f"{each.burst_drained:.1f}" for each in found))
+    table.add_row("  lost", *(str(each.burst_lost) for each in found))
+    table.add_row("CPU a fire, ms, without the store", *(f"{each.cpu_ms:.1f}" for each in found))
+    table.add_row("kill -9: fires never begun", *(_of(each.killed) for each in found))
+    table.add_row("  runs cut off for good", *(str(each.killed.cut_off) for each in found))
+    table.add_row(f"{OUTAGE} s of downtime: fires never begun", *(_of(each.outage) for each in found))
+    table.add_row("  runs cut off for good", *(str(each.outage.cut_off) for each in found))
+    console.print(table)
+
+
+def _of(loss: Loss) -> str:
+    return f"{loss.never_begun} of {loss.due}"
 
 
 def to_markdown(lines: Sequence[Line]) -> str:

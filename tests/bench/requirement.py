@@ -38,7 +38,8 @@ class _Figures:
 
     def share(self, column: Column, of: Column) -> float:
         """How many times as much; not a number where either was not measured."""
-        return self.values.get(column, math.nan) / self.values.get(of, math.nan)
+        divisor = self.values.get(of, math.nan)
+        return self.values.get(column, math.nan) / divisor if divisor else math.nan
 
 
 def make_lines(results: Results) -> list[Line]:

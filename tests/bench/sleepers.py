@@ -9,6 +9,7 @@ import sqlite3
 import time
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import timedelta
 
 from tests.bench.column import Column
 from tests.bench.fire_log import BenchJob, Seen, look
@@ -19,6 +20,9 @@ from tests.eventually import eventually
 
 BEHIND_AT_MOST = 100
 """Registered jobs that are not asleep yet. More at once would only starve each other of planning."""
+
+ASLEEP_WITHIN = timedelta(minutes=1)
+"""The last of them; a record that the mirror did not take at first comes later."""
 
 GIVE_UP_AFTER = 30
 """Seconds without any fire."""
@@ -81,7 +85,7 @@ async def _put_to_sleep(stand: Stand, jobs: list[BenchJob], *, already: int, tel
             await stand.register_all(jobs[sent : sent + room], rate=10_000)
             sent += room
         await asyncio.sleep(0.1)
-    await eventually(lambda: _count_jobs(stand) >= already + len(jobs))
+    await eventually(lambda: _count_jobs(stand) >= already + len(jobs), limit=ASLEEP_WITHIN)
     await asyncio.sleep(3)
 
 

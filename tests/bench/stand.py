@@ -170,7 +170,7 @@ class Stand:
             name="worker",
             arguments=[sys.executable, "-P", "-m", *module],
             log_path=self.folder / "worker.log",
-            environment=(environment(given) if ours else dict(os.environ)) | bench,
+            environment=_with_bytecode(environment(given) if ours else dict(os.environ)) | bench,
         )
 
     @property
@@ -188,6 +188,11 @@ class Stand:
         else:
             warm = f"warm-{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
             await self.client.execute_workflow(NoopWorkflow.run, id=warm, task_queue=NATIVE_TASK_QUEUE)
+
+
+def _with_bytecode(variables: dict[str, str]) -> dict[str, str]:
+    """Let workers keep compiled modules, as they do in production: the sandbox loads the workflow's for each job that wakes."""
+    return {name: value for name, value in variables.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 @asynccontextmanager
