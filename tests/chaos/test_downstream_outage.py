@@ -13,9 +13,10 @@ from activities.database import open_database
 from activities.queries import Queries, RunFilter
 from tests.chaos.stack import Stack, register
 from tests.eventually import eventually
-from workflows.job import ActivityTarget, JobDefinition
+from workflows.job import JobDefinition
 from workflows.run import Run, RunStatus
 from workflows.schedule import OneOffRule, Schedule
+from workflows.target import ActivityTarget
 
 LONG = os.environ.get("HORARIUM_CHAOS") == "long"
 RUNS = 2000 if LONG else 150
