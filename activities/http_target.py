@@ -18,6 +18,7 @@ from typing import Final, NoReturn
 
 import httpcore
 import httpx
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from pydantic import JsonValue
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -170,6 +171,7 @@ def headers_of(request: HttpRequest, run: JobRun[JsonValue], *, url: httpx.URL, 
         "User-Agent": USER_AGENT,
         "Accept": "*/*",
         **({"Content-Type": kind} if body else {}),
+        **_trace_headers(),
     }
     own = {name: value if isinstance(value, str) else "".join(value) for name, value in request.headers.items()}
     identity = {
@@ -192,6 +194,13 @@ def headers_of(request: HttpRequest, run: JobRun[JsonValue], *, url: httpx.URL, 
             fence=run.fence,
         )
     return _merged(defaults, own, identity)
+
+
+def _trace_headers() -> dict[str, str]:
+    """Let the receiver go on in the run's trace; nothing while nobody traces."""
+    headers = dict[str, str]()
+    TraceContextTextMapPropagator().inject(headers)
+    return headers
 
 
 def _merged(*sets: Mapping[str, str]) -> dict[str, str]:

@@ -32,7 +32,7 @@ HEADER: Final = "_tracer-data"
 
 def traced(run: JobRun[Any]) -> AbstractContextManager[None]:
     """Make a span of an attempt, around the body. A failure shows by its type: its message may hold what is nobody's business."""
-    return _span(run) if HAS_OPENTELEMETRY else nullcontext()
+    return _span(run) if HAS_OPENTELEMETRY and _is_set_up() else nullcontext()
 
 
 class TraceContext(Interceptor):
@@ -47,6 +47,11 @@ class _WithContext(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         with _sent_context(input.headers):
             return await super().execute_activity(input)
+
+
+def _is_set_up() -> bool:
+    """Whether somebody takes spans; until then OpenTelemetry has a stand-in that makes none."""
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 @contextmanager
