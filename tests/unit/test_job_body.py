@@ -5,7 +5,8 @@ from datetime import timedelta
 import pytest
 from pydantic import JsonValue
 
-from api.job_body import PAYLOAD_LIMIT, JobRequest, read_job
+from api.field import PAYLOAD_LIMIT
+from api.job_body import JobRequest, read_job
 from api.problem import InvalidRequest
 from workflows.job import Backoff, CatchUpPolicy, JobDefinition, OverlapPolicy, RetryPolicy
 from workflows.schedule import CronRule, IntervalRule, OneOffRule, RRuleRule
