@@ -150,7 +150,7 @@ class JobControl:
         Where a workflow of the job is open, that one does it. The server itself sees to it that the same request, repeated when
         that workflow has ended too, starts no other. Raises as ``redrive`` does.
         """
-        with _translated():
+        with translated():
             async with asyncio.timeout(PATIENCE.total_seconds()):
                 start: WithStartWorkflowOperation[object, None] = WithStartWorkflowOperation(
                     JOB_WORKFLOW,
@@ -185,7 +185,7 @@ class JobControl:
         return True
 
     async def _start(self, state: JobState, *, resumed: bool = False) -> None:
-        with _translated():
+        with translated():
             async with asyncio.timeout(PATIENCE.total_seconds()):
                 await self._client.start_workflow(
                     JOB_WORKFLOW,
@@ -209,7 +209,7 @@ class JobControl:
         self, update: str, command: Command, answer_type: type[Answer], *, tenant: str, job_id: str
     ) -> Answer:
         handle = self._client.get_workflow_handle(job_workflow_id(tenant=tenant, job_id=job_id))
-        with _translated():
+        with translated():
             async with asyncio.timeout(PATIENCE.total_seconds()):
                 answer: Answer = await handle.execute_update(
                     update, command, id=_update_id(update, command), result_type=answer_type, rpc_timeout=PATIENCE
@@ -222,7 +222,7 @@ def _update_id(update: str, command: Command) -> str:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def translated() -> Iterator[None]:
     """Say what Temporal raises in our own terms."""
     try:
         yield
