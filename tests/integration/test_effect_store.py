@@ -60,9 +60,7 @@ def test_the_rules_hold_in_any_order_of_events(database_url: str) -> None:
                 clock.now = self.now
                 return runner.run(call(store))
 
-        run_state_machine_as_test(
-            SqlMachine, settings=settings(max_examples=60, stateful_step_count=25, deadline=None)
-        )
+        run_state_machine_as_test(SqlMachine, settings=settings(max_examples=60, stateful_step_count=25, deadline=None))
         runner.run(store.close())
 
 
