@@ -3,7 +3,7 @@
 import asyncio
 from datetime import UTC, datetime
 
-from apscheduler import AsyncScheduler, ConflictPolicy, current_job
+from apscheduler import AsyncScheduler, ConflictPolicy, TaskDefaults, current_job
 from apscheduler.datastores.sqlalchemy import SQLAlchemyDataStore
 from apscheduler.triggers.date import DateTrigger
 from apscheduler.triggers.interval import IntervalTrigger
@@ -15,7 +15,7 @@ WORK = read_workload()
 
 
 def noop() -> None:
-    """Run in a thread, as APScheduler runs plain functions."""
+    """Run in a thread of the pool."""
     job = current_job.get()
     run_noop(job.schedule_id, job.scheduled_fire_time.timestamp(), work=WORK.work)
 
@@ -23,7 +23,9 @@ def noop() -> None:
 async def main(load: Workload) -> None:
     """Add the schedules that are not there yet, and serve."""
     store = SQLAlchemyDataStore(create_async_engine(load.store.replace("postgresql://", "postgresql+asyncpg://")))
-    async with AsyncScheduler(store, max_concurrent_jobs=100) as scheduler:
+    # By default one run at a time of each function, whatever the number of schedules, and on the scheduler's own thread.
+    defaults = TaskDefaults(job_executor="threadpool", max_running_jobs=load.jobs)
+    async with AsyncScheduler(store, max_concurrent_jobs=100, task_defaults=defaults) as scheduler:
         for number in range(load.jobs):
             await scheduler.add_schedule(
                 noop, _trigger(load, number), id=job_name(number), conflict_policy=ConflictPolicy.do_nothing

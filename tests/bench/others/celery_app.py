@@ -1,4 +1,4 @@
-"""Celery beat on Redis: beat inside one worker with two processes, one a core."""
+"""Celery beat on Redis: beat inside one worker with a hundred threads."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,7 @@ app = Celery("bench", broker=WORK.store)
 
 @app.task(name="noop", ignore_result=True)
 def noop(job_id: str) -> None:
-    """Run in a process of the pool. Beat tells nobody for which time it sends."""
+    """Run in a thread of the pool. Beat tells nobody for which time it sends."""
     run_noop(job_id, WORK.due or time.time(), work=WORK.work)
 
 

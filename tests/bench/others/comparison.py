@@ -28,6 +28,9 @@ WORK = 0.5
 
 OUTAGE = 30
 
+WATCHED = 45
+"""Seconds after the restart: leases of the process that was killed have run out by then."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
@@ -103,7 +106,7 @@ async def _measure_loss(other: Other, python: Path, *, outage: float) -> Loss:
         process.kill()
         await asyncio.sleep(outage)
         await process.start()
-        await asyncio.sleep(5 * PERIOD)
+        await asyncio.sleep(WATCHED)
         end = time.time()
         await asyncio.sleep(2 * PERIOD)
         return _count_loss(process, start, end)

@@ -133,7 +133,17 @@ def _arguments(other: Other, python: Path, folder: Path) -> list[str]:
         case Other.DBOS:
             return [str(python), "-m", "tests.bench.others.dbos_driver"]
         case Other.CELERY:
-            options = ["--beat", "--concurrency", "2", "--loglevel", "ERROR", "-s", str(folder / "beat")]
+            options = [
+                "--beat",
+                "--pool",
+                "threads",
+                "--concurrency",
+                "100",
+                "--loglevel",
+                "ERROR",
+                "-s",
+                str(folder / "beat"),
+            ]
             return [str(python), "-m", "celery", "-A", "tests.bench.others.celery_app", "worker", *options]
 
 
