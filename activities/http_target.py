@@ -92,7 +92,7 @@ class HttpSender:
         limit = _time_limit()
         try:
             async with asyncio.timeout(limit.total_seconds()):
-                answer, retry_after = await self._exchange(request.method, url, headers, body)
+                answer, retry_after = await self.exchange(request.method, url, headers, body)
         except AddressRefused as error:
             raise HttpFailure(str(error), type="AddressRefused", permanent=True) from None
         except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
@@ -115,10 +115,13 @@ class HttpSender:
             _fail(answer, url, retry_after)
         return answer
 
-    async def _exchange(
+    async def exchange(
         self, method: HttpMethod, url: httpx.URL, headers: Mapping[str, str], body: bytes | None
     ) -> tuple[HttpAnswer, timedelta | None]:
-        """Send, and read as much of the answer as is kept."""
+        """Send, and read as much of the answer as is kept; also says what patience it asks for.
+
+        Raises ``AddressRefused``, and whatever ``httpcore`` does. The caller sets the time limit.
+        """
         began = time.monotonic()
         port = url.port or (443 if url.scheme == "https" else 80)
         origin = httpcore.Origin(url.raw_scheme, url.raw_host, port)

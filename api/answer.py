@@ -10,6 +10,7 @@ from typing import Self, assert_never
 
 from pydantic import BaseModel, Field, JsonValue, TypeAdapter
 
+from api.alert_body import AlertsAnswer, describe_alerts
 from workflows.fire_times import jitter_window, shortest_gap
 from workflows.job import (
     Backoff,
@@ -118,6 +119,7 @@ class JobAnswer(JobSummary):
     deadline_seconds: Number | None
     downstream: str
     isolation: Isolation
+    alerts: AlertsAnswer | None = Field(description="null: as the installation has it for all jobs.")
     warnings: list[str] = Field(default=[], description="Of the request just made.")
 
 
@@ -276,6 +278,7 @@ def describe_job(record: JobRecord, standing: Standing, *, warnings: Sequence[st
         deadline_seconds=_seconds(definition.deadline),
         downstream=definition.downstream,
         isolation=definition.isolation,
+        alerts=describe_alerts(definition.alerts),
         warnings=list(warnings),
     )
 

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, JsonValue
 
+from api.alert_body import AlertsBody, broken_alert_rules, define_alerts
 from api.body import Body, Integer, read_body
 from api.field import PAYLOAD_LIMIT, Name, Text, in_any_case
 from api.problem import FieldError, InvalidRequest, field_errors_of
@@ -148,6 +149,7 @@ class JobBody(Body, ScheduleInput):
     isolation: Annotated[Isolation, in_any_case(Isolation)] = Field(
         default=Isolation.AUTO, description="workflow: each run gets a Temporal workflow of its own."
     )
+    alerts: AlertsBody | None = Field(default=None, description="Who is told when something goes wrong.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,6 +214,7 @@ def _define(body: JobBody, schedule: Schedule) -> JobDefinition:
         deadline=_span(body.deadline_seconds),
         downstream=body.downstream or natural_downstream(target),
         isolation=body.isolation,
+        alerts=define_alerts(body.alerts),
     )
 
 
@@ -255,6 +258,7 @@ def _broken_rules(body: JobBody) -> Iterator[FieldError]:
         yield FieldError(pointer="/retry_backoff/cap_seconds", detail="less than base_seconds")
     if (size := compact_size(body.payload)) > PAYLOAD_LIMIT:
         yield FieldError(pointer="/payload", detail=f"{size} bytes as JSON; {PAYLOAD_LIMIT} are allowed")
+    yield from broken_alert_rules(body.alerts)
     yield from broken_target_rules(body.target, pointer="/target")
     for key in body.labels:
         if not _LABEL_KEY.fullmatch(key):

@@ -66,7 +66,8 @@ def _check_kind(value: object) -> object:
     return value
 
 
-def _check_url(value: str) -> str:
+def check_url(value: str) -> str:
+    """Refuse what is no URL that a worker would request."""
     try:
         read_url(value)
     except InvalidUrl as error:
@@ -97,7 +98,7 @@ class HttpTargetBody(Body):
 
     kind: Literal["http"]
     method: Annotated[HttpMethod, in_any_case(HttpMethod)] = HttpMethod.POST
-    url: Annotated[str, Field(max_length=URL_LIMIT), AfterValidator(_check_url)] | SecretBody = Field(
+    url: Annotated[str, Field(max_length=URL_LIMIT), AfterValidator(check_url)] | SecretBody = Field(
         description="http or https; a secret reference where the URL itself is the secret."
     )
     headers: dict[str, HeaderBody] = Field(

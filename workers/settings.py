@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from activities.http_address import Allowance, parse_allowance
+from activities.http_url import read_url
 from horarium.effect import KEPT
 from workflows.breaker import BreakerPolicy
 from workflows.job import Tuning
@@ -26,7 +27,7 @@ from workflows.target import DEFAULT_TASK_QUEUE
 
 PREFIX: Final = "HORARIUM_"
 
-_SECRET: Final = frozenset({"database_url", "effects_url"})
+_SECRET: Final = frozenset({"alert_url", "database_url", "effects_url"})
 """Settings whose values are not repeated in messages."""
 
 EXIT_CODE: Final = 2
@@ -77,6 +78,12 @@ def _to_seconds(text: object) -> object:
 def _check_allowance(entries: tuple[str, ...]) -> tuple[str, ...]:
     parse_allowance(entries)
     return entries
+
+
+def _check_url(url: str | None) -> str | None:
+    if url is not None:
+        read_url(url)
+    return url
 
 
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
@@ -188,6 +195,9 @@ class Settings(BaseSettings):
     """Address that the API listens on."""
 
     api_port: Port = 8000
+    alert_url: Annotated[str | None, AfterValidator(_check_url)] = Field(default=None, repr=False)
+    """Where alerts of jobs go that name no receiver. With it, every job tells of dead runs and missed fires."""
+
     ui_url: str | None = None
     """Where people find Temporal's Web UI, such as ``http://localhost:8233``; for links. Default: no links."""
 
@@ -265,6 +275,7 @@ class Settings(BaseSettings):
             visible_after=self.visible_after,
             outbox_limit=self.outbox_limit,
             search_attributes=search_attributes,
+            alerts_for_all=self.alert_url is not None,
         )
 
 

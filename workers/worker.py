@@ -26,6 +26,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from temporalio.workflow import SandboxImportNotificationPolicy
 
 from activities.admission import Admissions
+from activities.alert import Alerter
 from activities.database import InvalidDatabaseUrl, Limits, open_database
 from activities.http_target import HttpSender
 from activities.job_control import JobControl
@@ -43,6 +44,7 @@ from workers.connection import Namespace, enter_namespace, register_search_attri
 from workers.effects import open_effects
 from workers.settings import InvalidSettings, Role, Settings, variable_of
 from workers.telemetry import open_telemetry
+from workflows.alert_workflow import AlertWorkflow
 from workflows.bulk_redrive_workflow import BulkRedriveWorkflow
 from workflows.catalogue_workflow import CatalogueWorkflow
 from workflows.contracts import SCHEDULER_TASK_QUEUE
@@ -61,6 +63,7 @@ WORKFLOWS: Final = (
     CatalogueWorkflow,
     DownstreamWorkflow,
     BulkRedriveWorkflow,
+    AlertWorkflow,
 )
 
 READING_CONNECTIONS: Final = 2
@@ -241,10 +244,11 @@ def _bind_own_activities(
     observer = Observer(client)
     admissions = Admissions(client, settings.breaker_policy())
     control = JobControl(client, find_search_attributes=partial(register_search_attributes, client))
+    alerter = Alerter(HttpSender(allowance=settings.http_allowance()), url_for_all=settings.alert_url)
     redrives = BulkRedriver(queries=queries, redriver=Redriver(queries=queries, control=control))
     return OwnActivities(
         local=[planner.plan_fires, writer.record_events, admissions.admit_attempt, admissions.note_attempt],
-        remote=[writer.record_events, observer.observe_attempt, redrives.redrive_many],
+        remote=[writer.record_events, observer.observe_attempt, redrives.redrive_many, alerter.send_alert],
     )
 
 

@@ -6,6 +6,7 @@ command changes nothing and is answered as before.
 
 from datetime import timedelta
 
+from workflows.alert_rule import AlertRules
 from workflows.contracts import LOGIC_VERSION
 from workflows.job import DEFAULT_TENANT, JobDefinition, JobState, MirrorBatch
 from workflows.run import Run
@@ -65,6 +66,9 @@ class RunInput(Value):
 
     unsent: MirrorBatch = MirrorBatch()
     """Records that the mirror had not confirmed when the run continued as new."""
+
+    alerts: AlertRules | None = None
+    """Those in force when the run was handed over."""
 
     visible_after: timedelta = timedelta(seconds=2)
     history_limit: int = 400

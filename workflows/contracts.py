@@ -22,6 +22,7 @@ RUN_WORKFLOW: Final = "HorariumRun"
 RECORDS_WORKFLOW: Final = "HorariumRecords"
 DOWNSTREAM_WORKFLOW: Final = "HorariumDownstream"
 BULK_REDRIVE_WORKFLOW: Final = "HorariumBulkRedrive"
+ALERT_WORKFLOW: Final = "HorariumAlert"
 
 JOB_ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
@@ -45,6 +46,9 @@ HTTP_REQUEST: Final = "http_request"
 
 OBSERVE_ATTEMPT: Final = "observe_attempt"
 """Ordinary activity: ``ObserveRequest -> Observation``. What Temporal knows about an attempt that has not answered."""
+
+SEND_ALERT: Final = "send_alert"
+"""Ordinary activity: ``Alert -> None``. Fails while the receiver does not take it."""
 
 REDRIVE_MANY: Final = "redrive_many"
 """Ordinary activity: ``BulkRequest -> BulkProgress``."""
@@ -114,6 +118,11 @@ def records_workflow_id(*, tenant: str, job_id: str, version: int) -> str:
 def bulk_redrive_workflow_id(*, tenant: str, redrive_id: str) -> str:
     """Name the workflow of a bulk redrive."""
     return f"redrive/{tenant}/{redrive_id}"
+
+
+def alert_workflow_id(*, tenant: str, alert_id: str) -> str:
+    """Name the workflow that delivers an alert; one alert has one."""
+    return f"alert/{tenant}/{alert_id}"
 
 
 def downstream_workflow_id(*, tenant: str, downstream: str) -> str:

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from pydantic import JsonValue
 
+from workflows.alert_rule import AlertRules, Expectation
 from workflows.run import Attempt, Outcome, Run
 from workflows.schedule import Fire, FireRange, FireSurvey, Schedule
 from workflows.target import ActivityTarget, Target
@@ -131,6 +132,8 @@ class JobDefinition(Value):
 
     retry: RetryPolicy = RetryPolicy()
     isolation: Isolation = Isolation.AUTO
+    alerts: AlertRules | None = None
+    """``None``: what the installation has for all jobs, if that has anything."""
 
 
 class Lifecycle(StrEnum):
@@ -165,6 +168,9 @@ class Tuning(Value):
 
     outbox_limit: int = 100
     """Unsent records that a job carries itself; more move to a workflow that retries for ever."""
+
+    alerts_for_all: bool = False
+    """Whether jobs that say nothing of alerts raise them too: the installation has somebody to tell."""
 
     search_attributes: bool = True
     """Whether the namespace knows our search attributes; an unknown one would block the job."""
@@ -390,6 +396,9 @@ class JobState(Value):
     last_missed_at: datetime | None = None
     trouble: str | None = None
     """As in ``JobRecord``."""
+
+    expected: tuple[Expectation, ...] = ()
+    """What is to happen by a time, or an alert is raised; only of jobs with such alerts."""
 
     outbox: MirrorBatch = MirrorBatch()
     """Records that the mirror has not confirmed."""

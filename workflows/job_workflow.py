@@ -15,6 +15,8 @@ from temporalio.exceptions import ApplicationError, FailureError, WorkflowAlread
 
 with workflow.unsafe.imports_passed_through():
     from workflows.alarm import Alarm
+    from workflows.alert import Alert, late_look, rules_in_force, watch_job, watch_silent_run
+    from workflows.alert_delivery import start_alert
     from workflows.attempt import ONE_ATTEMPT, AttemptOrder, activity_id, perform_attempt
     from workflows.command import DeleteCommand, RedriveAnswer, RedriveCommand, RegisterCommand, RunInput
     from workflows.contracts import (
@@ -260,9 +262,20 @@ class JobWorkflow:
 
     def _tell_news(self) -> None:
         """Let telemetry know what has happened, before the mirror confirms it and it leaves the outbox."""
+        self._raise_alerts(self._told)
         before, self._told = self._told, self._state
         if before is not self._state and is_listening():
             tell(news_of_job(before, self._state))
+
+    def _raise_alerts(self, before: JobState) -> None:
+        rules = rules_in_force(self._state.definition, self._tuning)
+        if rules is not None:
+            self._state, alerts = watch_job(before, self._state, rules=rules, now=workflow.now())
+            self._send_alerts(alerts)
+
+    def _send_alerts(self, alerts: tuple[Alert, ...]) -> None:
+        for alert in alerts:
+            self._start_chore(start_alert(alert))
 
     def _take_in(self) -> None:
         """Take in what has happened since the last turn, in the order in which it is to count."""
@@ -295,6 +308,9 @@ class JobWorkflow:
         shown = seen_run(run, seen, task_queue=self._state.definition.target.task_queue, now=workflow.now())
         if shown != run:
             self._state = show_run(self._state, shown, now=workflow.now())
+        if (rules := rules_in_force(self._state.definition, self._tuning)) is not None:
+            self._state, alerts = watch_silent_run(self._state, seen.run_id, rules=rules, now=workflow.now())
+            self._send_alerts(alerts)
 
     async def _decide_due(self) -> None:
         """Decide, in as many plans as it takes, what was due before a command may change what is to become of it."""
@@ -400,6 +416,7 @@ class JobWorkflow:
                     job_id=state.job_id,
                     definition=state.definition,
                     run=run,
+                    alerts=rules_in_force(state.definition, self._tuning),
                     version=state.version,
                     visible_after=self._tuning.visible_after,
                     history_limit=self._tuning.history_limit,
@@ -491,8 +508,14 @@ class JobWorkflow:
             if run is None or run.next_attempt_at is not None:
                 del self._looks[run_id]
             elif at <= now:
-                self._looks[run_id] = next_look(run, now=now)
+                self._looks[run_id] = self._next_look(run)
                 self._start_chore(self._observe(run))
+
+    def _next_look(self, run: Run) -> datetime:
+        """Look no later than the run counts as late, where somebody is to be told of that."""
+        now = workflow.now()
+        usual, late_at = next_look(run, now=now), late_look(self._state, run.run_id)
+        return usual if late_at is None or late_at <= now else min(usual, late_at)
 
     async def _observe(self, run: Run) -> None:
         request = ObserveRequest(
@@ -616,6 +639,8 @@ class JobWorkflow:
     def _is_over(self) -> bool:
         state = self._state
         if state.lifecycle not in (Lifecycle.COMPLETED, Lifecycle.DELETED) or not is_drained(state):
+            return False
+        if state.expected:
             return False
         return not (self._is_busy() or self._commands or self._has_unsent())
 

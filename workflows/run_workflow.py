@@ -14,6 +14,8 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import FailureError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
+    from workflows.alert import alerts_of_run
+    from workflows.alert_delivery import start_alert
     from workflows.attempt import (
         ONE_ATTEMPT,
         AttemptOrder,
@@ -35,7 +37,7 @@ with workflow.unsafe.imports_passed_through():
         job_workflow_id,
     )
     from workflows.job import AttemptRecord, MirrorBatch, RunRecord
-    from workflows.job_news import JobNews, news_of_run
+    from workflows.job_news import JobNews, RunNews, news_of_run
     from workflows.observation import (
         SHORTEST_PAUSE,
         Observation,
@@ -76,6 +78,9 @@ class RunWorkflow:
         self._run: Run = given.run.model_copy(update={"workflow_run_id": workflow.info().run_id})
         self._version = given.version
         self._unsent: MirrorBatch = given.unsent
+        self._alerting: list[asyncio.Task[None]] = []
+        """Alerts that are being handed over."""
+
 
     @workflow.run
     async def run(self, given: RunInput) -> Run:
@@ -205,12 +210,22 @@ class RunWorkflow:
         given, version = self._given, self._version
         news = news_of_run(before, run, attempt)
         tell(JobNews(tenant=given.tenant, job_id=given.job_id, version=version, runs=(news,)))
+        self._raise_alerts(news)
         row = RunRecord(tenant=given.tenant, job_id=given.job_id, version=version, run=run)
         made = [] if attempt is None else [attempt]
         attempts = tuple(
             AttemptRecord(tenant=given.tenant, job_id=given.job_id, version=version, attempt=each) for each in made
         )
         self._unsent = with_records(self._unsent, MirrorBatch(runs=(row,), attempts=attempts))
+
+    def _raise_alerts(self, news: RunNews) -> None:
+        given = self._given
+        if given.alerts is None:
+            return
+        about = {"tenant": given.tenant, "job_id": given.job_id}
+        now = workflow.now()
+        alerts = alerts_of_run(news, **about, definition=given.definition, rules=given.alerts, now=now)
+        self._alerting += [asyncio.create_task(start_alert(alert)) for alert in alerts]
 
     async def _keep_recorded(self) -> None:
         """Write what is noted, however long that takes."""
@@ -233,6 +248,7 @@ class RunWorkflow:
     async def _finish(self) -> None:
         await self._report()
         await workflow.wait_condition(lambda: is_empty(self._unsent))
+        await asyncio.gather(*self._alerting)
 
     async def _report(self) -> None:
         given = self._given

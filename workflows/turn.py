@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import assert_never
 
+from workflows.alert import next_unmet, without_met
 from workflows.contracts import job_workflow_id, run_workflow_id, scheduled_run_id
 from workflows.idempotency_key import render_idempotency_key
 from workflows.job import (
@@ -171,6 +172,8 @@ def next_wake(state: JobState, *, now: datetime) -> datetime | None:
         times += _times_of_plan(state, state.plan, now=now)
     if state.catch_up and state.next_catch_up_at and may_start_catch_up(state.definition, active=state.active):
         times.append(state.next_catch_up_at)
+    unmet = next_unmet(state)
+    times += [] if unmet is None else [unmet]
     for run in state.waiting[:1]:
         deadline = start_deadline(state.definition, run)
         times += [] if deadline is None else [deadline + timedelta(milliseconds=1)]
@@ -707,6 +710,7 @@ def _replace_or_end(state: JobState, run: Run) -> JobState:
         update={
             "active": tuple(each for each in state.active if each.run_id != run.run_id),
             "cancelling": tuple(each for each in state.cancelling if each != run.run_id),
+            "expected": without_met(state.expected, run),
         }
     )
     if run.superseded:

@@ -70,7 +70,8 @@ async def letters_of(api: httpx.AsyncClient, job: str, **parameters: str) -> lis
 
 async def until_dead(api: httpx.AsyncClient, job: str, *, limit: float = 20) -> dict[str, Any]:
     """Wait for the one dead letter of a job."""
-    [letter] = await eventually(lambda: letters_of(api, job), limit=timedelta(seconds=limit))
+    found: list[dict[str, Any]] = await eventually(lambda: letters_of(api, job), limit=timedelta(seconds=limit))
+    [letter] = found
     return letter
 
 
@@ -218,7 +219,7 @@ async def test_a_one_off_that_is_over_is_run_again_with_its_key_and_checkpoint(
 
 async def is_state(api: httpx.AsyncClient, job: str, state: str) -> bool:
     """Whether a job has a state."""
-    return (await api.get(f"/jobs/{job}")).json()["state"] == state
+    return bool((await api.get(f"/jobs/{job}")).json()["state"] == state)
 
 
 async def test_twice_at_once_is_once(api: httpx.AsyncClient, log: Path) -> None:
@@ -253,7 +254,7 @@ async def test_a_deleted_job_is_not_revived_by_a_redrive(api: httpx.AsyncClient,
 
 async def is_idle(api: httpx.AsyncClient, job: str) -> bool:
     """Whether nothing of a job is under way."""
-    return (await api.get(f"/jobs/{job}")).json()["active_runs"] == 0
+    return bool((await api.get(f"/jobs/{job}")).json()["active_runs"] == 0)
 
 
 async def test_a_job_that_sleeps_the_long_way_is_woken_and_keeps_its_fires(api: httpx.AsyncClient, log: Path) -> None:
