@@ -55,7 +55,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from workflows.job_news import JobNews, news_of_job
     from workflows.observation import Observation, ObserveRequest, needs_no_more_looks, next_look, seen_run
-    from workflows.outbox import highest_version, is_empty, job_record, record_count, sealed, without
+    from workflows.outbox import highest_version, is_empty, job_record, record_count, sealed, up_to, without
     from workflows.redrive import (
         answer_redrive,
         knows_redrive,
@@ -71,6 +71,7 @@ with workflow.unsafe.imports_passed_through():
         SAME_MOMENT,
         Turn,
         begin,
+        date_version,
         decide_due,
         delete_job,
         find_run,
@@ -98,6 +99,9 @@ Command: TypeAlias = DeleteCommand | RedriveCommand | RegisterCommand
 
 ANSWERS_KEPT = 100
 """Answers of control updates that a job remembers. The server does not tell a repeated update across continue-as-new."""
+
+TOLD_WITHIN = timedelta(seconds=15)
+"""How long decisions may wait for the next workflow task to be told of; else they cost an activity."""
 
 PAUSE = timedelta(seconds=10)
 """Pause before the planner or the mirror is asked again after a failure; as long as the mirror's writer fails at once."""
@@ -151,6 +155,16 @@ class JobWorkflow:
         self._shown: JobRecord | None = None
         """The job as the mirror has confirmed it in this run; its version left out."""
 
+        self._task_began_at = 0
+        """Length of the history when the present workflow task began."""
+
+        self._certain = given.state.version
+        """Version of the last record that an earlier, committed task has made."""
+
+        self._has_decided = False
+        """The present task has decided what depends on its time. Should it be lost, the next try may decide otherwise, so
+        its decisions are not told before it is committed. How an attempt ended is in the history, and certain."""
+
         self._dispatched = False
         """Something was dispatched in this workflow task."""
 
@@ -170,6 +184,7 @@ class JobWorkflow:
 
     async def _take_turn(self) -> None:
         self._news = False
+        self._enter_task()
         self._take_in()
         self._tell_news()
         if self._is_long() and not self._is_busy() and not self._commands:
@@ -256,6 +271,15 @@ class JobWorkflow:
             if run.detached:
                 self._looks[run.run_id] = next_look(run, now=now)
 
+    def _enter_task(self) -> None:
+        """Mark, at the first turn of a workflow task, what earlier tasks have decided: that alone is certain."""
+        length = workflow.info().get_current_history_length()
+        if length != self._task_began_at:
+            self._task_began_at = length
+            self._certain = self._state.version
+            self._has_decided = False
+        self._state = date_version(self._state, now=workflow.now())
+
     def _tell_registration(self) -> None:
         state = self._state
         tell(JobNews(tenant=state.tenant, job_id=state.job_id, version=state.version, registered=True))
@@ -338,6 +362,7 @@ class JobWorkflow:
                     refusal = "A job of this id exists."
             case RedriveCommand():
                 # Remembered by its run's name.
+                self._has_decided = True
                 self._state = take_redrive(self._state, command, now=now)
                 return
             case _:
@@ -374,9 +399,12 @@ class JobWorkflow:
             return
         self._plan_again_at = None
         self._tuning = plan.tuning
-        self._state = with_plan(self._state, plan)
+        planned = with_plan(self._state, plan)
+        self._has_decided = self._has_decided or planned.outbox is not self._state.outbox
+        self._state = planned
 
     def _carry_out(self, turn: Turn) -> None:
+        self._has_decided = self._has_decided or turn.state.outbox is not self._state.outbox
         self._state = turn.state
         for run_id in (*turn.give_up, *turn.cancel):
             self._end_attempt(run_id)
@@ -541,7 +569,9 @@ class JobWorkflow:
         if self._sending:
             return
         if self._send_again_at is None:
-            if self._has_unsent():
+            if self._has_decided:
+                await self._send_certain()
+            elif self._has_unsent():
                 await self._send_on_the_way()
             return
         if record_count(self._state.outbox) > self._tuning.outbox_limit:
@@ -561,9 +591,23 @@ class JobWorkflow:
     def _present(self) -> JobRecord:
         return job_record(self._state).model_copy(update={"version": 0})
 
+    async def _send_certain(self) -> None:
+        """Send what earlier tasks decided. The rest waits for the next task, or is sent as one that follows this one."""
+        wake = next_wake(self._state, now=workflow.now())
+        if wake is None or wake - workflow.now() > TOLD_WITHIN:
+            # The activity begins only if this task is committed.
+            self._sending = True
+            self._start_chore(self._send_late())
+            return
+        batch = up_to(self._state.outbox, self._certain)
+        if not is_empty(batch):
+            await self._send_locally(batch, self._shown)
+
     async def _send_on_the_way(self) -> None:
         self._state = sealed(self._state)
-        batch, shown = self._state.outbox, self._present()
+        await self._send_locally(self._state.outbox, self._present())
+
+    async def _send_locally(self, batch: MirrorBatch, shown: JobRecord | None) -> None:
         try:
             await workflow.execute_local_activity(
                 RECORD_EVENTS, batch, start_to_close_timeout=LOCAL_ACTIVITY_TIMEOUT, retry_policy=ONE_ATTEMPT
@@ -598,7 +642,7 @@ class JobWorkflow:
         self._send_again_at = None
         self._confirm(batch, shown)
 
-    def _confirm(self, sent: MirrorBatch, shown: JobRecord) -> None:
+    def _confirm(self, sent: MirrorBatch, shown: JobRecord | None) -> None:
         self._shown = shown
         self._state = self._state.model_copy(update={"outbox": without(self._state.outbox, sent)})
 

@@ -84,6 +84,15 @@ def record_count(outbox: MirrorBatch) -> int:
     return len(_versions(outbox))
 
 
+def up_to(outbox: MirrorBatch, version: int) -> MirrorBatch:
+    """Take the records up to a version, without the job's own."""
+    return MirrorBatch(
+        runs=tuple(each for each in outbox.runs if each.version <= version),
+        attempts=tuple(each for each in outbox.attempts if each.version <= version),
+        ledger=tuple(each for each in outbox.ledger if each.version <= version),
+    )
+
+
 def is_empty(outbox: MirrorBatch) -> bool:
     """Say whether no run, attempt or ledger entry is unsent. The job's own row can be made again at any time."""
     return not (outbox.runs or outbox.attempts or outbox.ledger)

@@ -173,8 +173,8 @@ class OverlapDecision:
 def decide_overlap(definition: JobDefinition, *, active: tuple[Run, ...], waiting: tuple[Run, ...]) -> OverlapDecision:
     """Apply the overlap policy to one live fire.
 
-    Only live runs are in its way: catch-up and backfill runs have a lane of their own and never delay a live fire
-   . A run that is retrying or parked is active.
+     Only live runs are in its way: catch-up and backfill runs have a lane of their own and never delay a live fire
+    . A run that is retrying or parked is active.
     """
     blocking = tuple(run for run in active if is_blocking(run))
     if not blocking and not waiting:

@@ -81,7 +81,6 @@ class RunWorkflow:
         self._alerting: list[asyncio.Task[None]] = []
         """Alerts that are being handed over."""
 
-
     @workflow.run
     async def run(self, given: RunInput) -> Run:
         """Make attempts until the run is final, then report it, and see it recorded."""

@@ -741,6 +741,14 @@ def _count(
     )
 
 
+def date_version(state: JobState, *, now: datetime) -> JobState:
+    """Let the records of a workflow task be newer than all that an earlier try of the same task may have sent.
+
+    A task that is lost after its records were written is carried out again, later, and may decide otherwise.
+    """
+    return state.model_copy(update={"version": max(state.version, microseconds(now))})
+
+
 def microseconds(moment: datetime) -> int:
     """Count since the epoch: what fences and versions begin with."""
     return int(moment.timestamp()) * 1_000_000 + moment.microsecond
