@@ -34,6 +34,29 @@ _WEEKLY_REPORT: Final = {
     "timeout_seconds": 120,
 }
 
+_WEBHOOK: Final = {
+    "name": "nightly-settlement",
+    "schedule": "0 2 * * *",
+    "timezone": "Europe/Berlin",
+    "target": {
+        "kind": "http",
+        "method": "POST",
+        "url": "https://bank.example.com/settlements",
+        "headers": {"Authorization": ["Bearer ", {"$secret": "bank-token"}]},
+        "signature": {"$secret": "bank-signing-key"},
+    },
+    "payload": {"account": "DE-17"},
+    "timeout_seconds": 30,
+}
+
+_TEAM_WORKFLOW: Final = {
+    "name": "monthly-closing",
+    "schedule": "0 6 1 * *",
+    "target": {"kind": "workflow", "workflow": "MonthlyClosing", "task_queue": "finance"},
+    "payload": {"ledger": "main"},
+    "timeout_seconds": 14_400,
+}
+
 _JOB_EXAMPLES: Final = {
     "weekly report": {
         "summary": "Every Monday at 9 in New York, on the queue of the team's own workers",
@@ -43,6 +66,8 @@ _JOB_EXAMPLES: Final = {
         "summary": "The same; its activity is called as the job, on the default queue",
         "value": {key: value for key, value in _WEEKLY_REPORT.items() if key != "target"},
     },
+    "an HTTP request": {"summary": "Signed, and with a token that only the worker knows", "value": _WEBHOOK},
+    "a workflow": {"summary": "Of any team, and as long as it takes: here up to four hours", "value": _TEAM_WORKFLOW},
     "every 15 seconds": {"value": {"name": "noop", "schedule": "@every 15s"}},
     "once": {"value": {"name": "noop", "schedule": "2030-01-01T09:00:00", "timezone": "Europe/Berlin"}},
 }

@@ -1,0 +1,98 @@
+"""What a job carries through its sleep, and what it is told, is read by every later release, and by the one before."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+from temporalio.contrib.pydantic import pydantic_data_converter
+
+from tests.replay.recordings import STATES, list_states
+from workflows.command import DeleteCommand, RegisterCommand, RunInput
+from workflows.job import JobInput, MirrorBatch
+from workflows.value import Value
+
+TYPES: dict[str, type[Value]] = {
+    each.__name__: each for each in (JobInput, RunInput, MirrorBatch, RegisterCommand, DeleteCommand)
+}
+
+
+def name_of(path: Path) -> str:
+    """A state's name in a report."""
+    return str(path.relative_to(STATES))
+
+
+def read(path: Path) -> Any:
+    """Read a state as JSON."""
+    return json.loads(path.read_text())
+
+
+def decode(path: Path, document: JsonValue) -> Value:
+    """Decode as a worker does."""
+    return TYPES[path.parent.name].model_validate_json(json.dumps(document))
+
+
+def with_unknown_members(value: Any) -> Any:
+    """Put a member that nobody knows into every object."""
+    if isinstance(value, list):
+        return [with_unknown_members(each) for each in value]
+    if isinstance(value, dict):
+        return {key: with_unknown_members(each) for key, each in value.items()} | {"of_a_later_release": {"a": [1]}}
+    return value
+
+
+FREE_FORM = ("payload", "result", "checkpoint", "labels")
+"""Members whose content is the owner's: nothing in them is unknown."""
+
+
+def without_free_form(value: Any) -> Any:
+    """Leave out what may hold anything."""
+    if isinstance(value, list):
+        return [without_free_form(each) for each in value]
+    if isinstance(value, dict):
+        return {key: without_free_form(each) for key, each in value.items() if key not in FREE_FORM}
+    return value
+
+
+@pytest.mark.parametrize("path", list_states(), ids=name_of)
+def test_a_recorded_state_is_read(path: Path) -> None:
+    """Completely: written again and read again it is the same, and nothing that was recorded is lost."""
+    document = read(path)
+    value = decode(path, document)
+    again = json.loads(value.model_dump_json())
+    assert decode(path, again) == value
+    assert _kept(document, again) == document
+
+
+@pytest.mark.parametrize("path", list_states(), ids=name_of)
+def test_members_of_a_later_release_are_passed_over(path: Path) -> None:
+    """A worker that is not yet upgraded reads what an upgraded one wrote."""
+    document = without_free_form(read(path))
+    assert decode(path, with_unknown_members(document)) == decode(path, document)
+
+
+@pytest.mark.parametrize("name", sorted(TYPES))
+def test_every_value_that_is_stored_was_recorded(name: str) -> None:
+    """Also as Temporal's converter writes it."""
+    paths = [path for path in list_states() if path.parent.name == name]
+    assert paths
+    [payload] = pydantic_data_converter.payload_converter.to_payloads([decode(paths[0], read(paths[0]))])
+    assert payload.metadata["encoding"] == b"json/plain"
+
+
+def test_a_state_without_any_member_is_read() -> None:
+    """Every field has a default, so that an older release may leave out what it does not know."""
+    assert JobInput.model_validate_json("{}") == JobInput()
+    assert DeleteCommand.model_validate_json("{}") == DeleteCommand()
+    assert RegisterCommand.model_validate_json("{}") == RegisterCommand()
+    assert MirrorBatch.model_validate_json("{}") == MirrorBatch()
+
+
+def _kept(document: Any, again: Any) -> Any:
+    """Take from what was written again the members that were recorded; later releases may write more."""
+    if isinstance(document, dict) and isinstance(again, dict):
+        return {key: _kept(value, again[key]) for key, value in document.items() if key in again}
+    if isinstance(document, list) and isinstance(again, list):
+        return [_kept(one, other) for one, other in zip(document, again, strict=True)]
+    return again
