@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev test bench check format record-history clean
+.PHONY: help setup dev test bench check format record-history clean chaos
 
 help: ## List the commands
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,8 +21,11 @@ $(READY): pyproject.toml activities/sdk/pyproject.toml constraints.txt
 dev: $(READY) ## Start everything on this machine: Temporal, workers, API and example jobs (Ctrl-C stops it)
 	@$(BIN)/horarium dev
 
-test: $(READY) ## Run all tests; they start the servers that they need
-	@$(BIN)/python -m pytest
+test: $(READY) ## Run the tests, two at a time; they start the servers that they need
+	@$(BIN)/python -m pytest -n 2 -m "not slow"
+
+chaos: $(READY) ## Run the slow tests: kill everything, stop databases, a year of fires (HORARIUM_CHAOS=long: longer)
+	@$(BIN)/python -m pytest -m slow -s
 
 check: $(READY) ## Lint, check the types and the direction of imports
 	@$(BIN)/ruff check .

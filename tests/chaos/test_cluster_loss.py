@@ -31,6 +31,8 @@ from workflows.run import FINAL_STATUSES, Outcome, Run, RunStatus
 from workflows.schedule import IntervalRule, OneOffRule, Rule, Schedule
 from workflows.target import ActivityTarget
 
+pytestmark = pytest.mark.slow
+
 CODE = Path(__file__).parents[1] / "integration" / "failing_jobs.py"
 
 SECOND = timedelta(seconds=1)

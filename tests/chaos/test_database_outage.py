@@ -20,6 +20,8 @@ from workflows.run import Run, RunStatus
 from workflows.schedule import IntervalRule, Schedule
 from workflows.target import ActivityTarget
 
+pytestmark = pytest.mark.slow
+
 LONG = os.environ.get("HORARIUM_CHAOS") == "long"
 BEFORE = timedelta(seconds=60 if LONG else 20)
 OUTAGE = timedelta(seconds=60 if LONG else 25)

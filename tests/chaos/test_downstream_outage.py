@@ -37,6 +37,8 @@ from pathlib import Path
 
 from temporalio import activity
 
+pytestmark = pytest.mark.slow
+
 SINK = Path("{sink}")
 
 

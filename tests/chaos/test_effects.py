@@ -13,6 +13,8 @@ from tests.chaos.effect_stage import HEARTBEAT_TIMEOUT, Stage, running_stage
 from tests.eventually import eventually
 from workflows.run import AttemptStatus, RunStatus
 
+pytestmark = pytest.mark.slow
+
 STEPS = 12
 SLACK = timedelta(seconds=2)
 """For a busy machine."""

@@ -20,6 +20,8 @@ from workflows.run import FINAL_STATUSES, Outcome
 from workflows.schedule import IntervalRule, Schedule
 from workflows.target import ActivityTarget
 
+pytestmark = pytest.mark.slow
+
 KILLS = 20
 ON_TIMER = timedelta(seconds=2)
 SLEEPER = timedelta(seconds=5)

@@ -16,6 +16,8 @@ from tests.chaos.effect_stage import JOB_WORKERS, Stage, running_stage
 from tests.eventually import eventually
 from workflows.run import RunStatus
 
+pytestmark = pytest.mark.slow
+
 LONG: Final = os.environ.get("HORARIUM_CHAOS") == "long"
 EMPLOYEES: Final = 600 if LONG else 80
 KILLS: Final = 25 if LONG else 3

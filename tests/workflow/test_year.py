@@ -10,6 +10,8 @@ from tests.workflow.harness import is_gapless, is_long_sleep, job, skipping_time
 from workflows.job import Lifecycle
 from workflows.run import Outcome, RunStatus
 
+pytestmark = pytest.mark.slow
+
 HOUR = timedelta(hours=1)
 YEAR = 365 * 24 * HOUR
 NEW_YORK = ZoneInfo("America/New_York")
