@@ -18,6 +18,8 @@ from workflows.run import Run, RunStatus
 from workflows.schedule import OneOffRule, Schedule
 from workflows.target import ActivityTarget
 
+pytestmark = pytest.mark.slow
+
 LONG = os.environ.get("HORARIUM_CHAOS") == "long"
 RUNS = 2000 if LONG else 150
 OUTAGE = timedelta(minutes=5) if LONG else timedelta(seconds=25)
@@ -36,8 +38,6 @@ import time
 from pathlib import Path
 
 from temporalio import activity
-
-pytestmark = pytest.mark.slow
 
 SINK = Path("{sink}")
 

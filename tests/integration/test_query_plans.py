@@ -71,9 +71,9 @@ async def test_sqlite_finds_rows_by_index_and_in_order(sqlite_url: str, name: st
 
 FILL_RUNS = """
     INSERT INTO runs (tenant, run_id, scheduled_at, job_id, version, kind, target_at, created_at, status, outcome, stands_for,
-        revision, attempt, max_attempts, fence, idempotency_key, superseded, detached, parkings, workflow_id, workflow_run_id)
+        revision, attempt, max_attempts, fence, idempotency_key, superseded, detached, parkings, excused, workflow_id, workflow_run_id)
     SELECT 'default', job || ':' || n, at, job, n, 'scheduled', at, at, CASE n % 500 WHEN 0 THEN 'dead' ELSE 'success' END,
-        'ran', 1, 1, 1, 4, n, n, false, false, 0, '', ''
+        'ran', 1, 1, 1, 4, n, n, false, false, 0, 0, '', ''
     FROM (
         SELECT n, CASE WHEN n % 2 = 0 THEN 'hot' ELSE 'job-' || n % 100 END AS job,
             timestamptz '2026-01-01 00:00:00+00' + n * interval '8 minutes' AS at
