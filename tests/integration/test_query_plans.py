@@ -71,7 +71,8 @@ async def test_sqlite_finds_rows_by_index_and_in_order(sqlite_url: str, name: st
 
 FILL_RUNS = """
     INSERT INTO runs (tenant, run_id, scheduled_at, job_id, version, kind, target_at, created_at, status, outcome, stands_for,
-        revision, attempt, max_attempts, fence, idempotency_key, superseded, detached, parkings, excused, workflow_id, workflow_run_id)
+        revision, attempt, max_attempts, fence, idempotency_key, superseded, detached, parkings, excused,
+        workflow_id, workflow_run_id)
     SELECT 'default', job || ':' || n, at, job, n, 'scheduled', at, at, CASE n % 500 WHEN 0 THEN 'dead' ELSE 'success' END,
         'ran', 1, 1, 1, 4, n, n, false, false, 0, 0, '', ''
     FROM (
