@@ -53,7 +53,7 @@ def first_state(request: JobRequest, *, tenant: str, key: str, before: JobRecord
         lifecycle=Lifecycle.ACTIVE if request.enabled else Lifecycle.PAUSED,
         registered_at=now,
         updated_at=now,
-        high_water=now,
+        high_water=max(now, before.high_water) if before else now,
         version=max(_microseconds(now), before.version + 1 if before else 0),
         fence=before.fence if before else 0,
         plan=FirePlan(revision=0, planned_at=now, upcoming=tuple(first)),

@@ -223,6 +223,9 @@ class PlanRequest(Value):
     """The high-water mark: only later fires count."""
 
     now: datetime
+    stalled: bool = False
+    """Nobody was there when the fires came that are due: those within the grace are missed with the others."""
+
     so_far: FireSurvey | None = None
     """The missed fires of an answer that was not complete."""
 

@@ -81,6 +81,6 @@ def _news_of_known_run(before: Run | None, after: Run, attempt: Attempt | None) 
     """Compare what a job knew of a run with what it knows now; of a detached one, most is told by its own workflow."""
     new = after.model_copy(update={"status": RunStatus.PENDING, "started_at": None})
     news = news_of_run(before or new, after, attempt)
-    if after.detached and after.outcome is Outcome.RAN:
+    if after.detached and (after.outcome is Outcome.RAN or after.workflow_run_id):
         return RunNews(run=news.run, ended=news.ended)
     return news

@@ -54,6 +54,8 @@ with workflow.unsafe.imports_passed_through():
         Tuning,
     )
     from workflows.job_news import JobNews, news_of_job
+    from workflows.job_state import date_version, find_run, is_drained, with_active, without_old_answers
+    from workflows.lifecycle import begin, delete_job, register_again
     from workflows.observation import Observation, ObserveRequest, needs_no_more_looks, next_look, seen_run
     from workflows.outbox import highest_version, is_empty, job_record, record_count, sealed, up_to, without
     from workflows.redrive import (
@@ -65,33 +67,11 @@ with workflow.unsafe.imports_passed_through():
     )
     from workflows.resilience import AttemptEnd
     from workflows.run import AttemptStatus, Run
+    from workflows.settlement import settle_attempt, settle_detached, settle_not_started, show_run
     from workflows.telemetry import is_listening, tell
-    from workflows.turn import (
-        GIVEN_UP,
-        SAME_MOMENT,
-        Turn,
-        begin,
-        date_version,
-        decide_due,
-        delete_job,
-        find_run,
-        is_drained,
-        needs_plan,
-        next_wake,
-        next_wakes,
-        plan_request,
-        register_again,
-        settle_attempt,
-        settle_detached,
-        settle_not_started,
-        should_refill,
-        show_run,
-        take_turn,
-        with_active,
-        with_plan,
-        without_old_answers,
-    )
+    from workflows.turn import GIVEN_UP, SAME_MOMENT, Turn, decide_due, take_turn
     from workflows.visibility import job_memo, job_search_attributes
+    from workflows.wake import needs_plan, next_wake, next_wakes, plan_request, should_refill, was_stalled, with_plan
 
 T = TypeVar("T")
 
@@ -378,7 +358,8 @@ class JobWorkflow:
             if self._plan_again_at is not None and workflow.now() < self._plan_again_at:
                 return
             await self._ask_planner()
-            if self._state.plan is not None and self._state.plan.complete:
+            plan = self._state.plan
+            if plan is not None and plan.complete and not was_stalled(self._state, now=workflow.now()):
                 return
 
     async def _ask_planner(self) -> None:

@@ -5,7 +5,7 @@ Pure. The looking itself is the activity ``observe_attempt``.
 
 from datetime import datetime, timedelta
 
-from workflows.run import Run, RunStatus
+from workflows.run import Outcome, Run, RunStatus
 from workflows.value import Value
 
 LONGEST_PAUSE = timedelta(minutes=10)
@@ -73,10 +73,13 @@ def seen_run(run: Run, seen: Observation, *, task_queue: str, now: datetime) -> 
         return run.model_copy(
             update={
                 "status": RunStatus.RUNNING,
+                "outcome": Outcome.RAN,
                 "reason": seen.trouble,
                 "started_at": started_at,
                 "worker": seen.worker,
             }
         )
     waits = "waits for a worker of" if seen.polled else "no worker polls"
-    return run.model_copy(update={"status": RunStatus.PENDING, "reason": f"{waits} task queue {task_queue}"})
+    outcome = Outcome.PENDING if run.started_at is None else run.outcome
+    reason = f"{waits} task queue {task_queue}"
+    return run.model_copy(update={"status": RunStatus.PENDING, "outcome": outcome, "reason": reason})

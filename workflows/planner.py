@@ -7,7 +7,7 @@ must not notice. A month of missed minutes is a survey of ranges, not a list.
 from datetime import UTC, datetime, timedelta
 
 from workflows.fire_times import jitter_offset, next_fires, shortest_gap, survey_fires
-from workflows.job import FirePlan, PlanRequest, Tuning
+from workflows.job import CatchUpPolicy, FirePlan, PlanRequest, Tuning
 from workflows.policies import decide_grace, newest_needed
 from workflows.schedule import Exclusions, FireRange, FireSurvey
 
@@ -32,7 +32,7 @@ def make_plan(request: PlanRequest, *, tuning: Tuning) -> FirePlan:
     plan = FirePlan(
         revision=request.revision, planned_at=request.now, grace=grace, offset=offset, tuning=tuning, complete=False
     )
-    last_missed = request.now - grace - offset - JUST_BEFORE
+    last_missed = _last_missed(request, grace=grace, offset=offset)
     last_too_old = min(last_missed, request.now - request.definition.lookback)
 
     if request.so_far is None and request.after < last_too_old:
@@ -46,6 +46,22 @@ def make_plan(request: PlanRequest, *, tuning: Tuning) -> FirePlan:
     return _list_upcoming(
         plan.model_copy(update={"missed": missed, "complete": True}), request, after=max(request.after, last_missed)
     )
+
+
+def _last_missed(request: PlanRequest, *, grace: timedelta, offset: timedelta) -> datetime:
+    """Say up to which nominal time fires are missed: beyond the grace or, after a stall, within it too.
+
+    Under ``RUN_ALL`` the newest of them stays live; it need not wait until all the others have been caught up.
+    """
+    beyond_grace = request.now - grace - offset - JUST_BEFORE
+    if not request.stalled:
+        return beyond_grace
+    due = request.now - offset - JUST_BEFORE
+    if request.definition.missed_window is not CatchUpPolicy.RUN_ALL:
+        return due
+    start = max(request.after, beyond_grace)
+    live = survey_fires(request.definition.schedule, job_id=request.job_id, after=start, until=due, newest=1).newest
+    return live[0].nominal - JUST_BEFORE if live else beyond_grace
 
 
 def _survey_missed(request: PlanRequest, *, after: datetime, until: datetime) -> FireSurvey | None:

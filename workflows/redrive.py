@@ -11,9 +11,9 @@ from typing import Final
 from workflows.command import RedriveAnswer, RedriveCommand
 from workflows.contracts import requested_run_id
 from workflows.job import JobState, MirrorBatch, Redriven
+from workflows.job_state import microseconds
 from workflows.outbox import job_record, with_run
 from workflows.run import Run, RunKind
-from workflows.turn import microseconds
 
 WAITING_LIMIT: Final = 10
 """Redrives that wait in a job at once. Each carries a checkpoint, and all of them cross every continue-as-new."""

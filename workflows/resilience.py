@@ -71,10 +71,12 @@ def decide_after_attempt(
     ``draw`` is uniform in [0, 1), from the workflow's own generator.
     """
     asked_because = run.reason
+    began = run.started_at is not None or _has_begun(run, end)
     run = run.model_copy(
         update={
+            "outcome": Outcome.RAN if began else Outcome.PENDING,
             "worker": end.worker or run.worker,
-            "started_at": run.started_at or end.started_at or (None if end.not_started else run.dispatched_at),
+            "started_at": run.started_at or end.started_at or (run.dispatched_at if began else None),
             "checkpoint": end.checkpoint if end.checkpoint is not None else run.checkpoint,
             "failure": end.failure,
             "reason": None,
@@ -101,6 +103,15 @@ def decide_after_attempt(
         case _:
             assert_never(end.status)
     return Settlement(run=ended, attempt=attempt)
+
+
+def _has_begun(run: Run, end: AttemptEnd) -> bool:
+    """Say whether a worker began the attempt: one that no worker was seen to take, and that was then called off, it did not."""
+    if end.not_started or end.unknown_activity or end.parked_until is not None:
+        return False
+    return (
+        end.status is not AttemptStatus.CANCELLED or end.started_at is not None or run.status is not RunStatus.PENDING
+    )
 
 
 def as_cancelled(end: AttemptEnd) -> AttemptEnd:
@@ -141,13 +152,15 @@ def _park(run: Run, end: AttemptEnd, *, now: datetime, draw: float) -> Run:
     """Put a run aside of which no attempt was made; the one that was dispatched does not count."""
     message = end.failure.message if end.failure else ""
     widest = min(LONGEST_PARKING, FIRST_PARKING * 2 ** min(run.parkings, 10))
+    is_first = run.attempt <= 1
     return run.model_copy(
         update={
+            "outcome": Outcome.PENDING if is_first else run.outcome,
+            "started_at": None if is_first else run.started_at,
             "status": RunStatus.PARKED,
             "reason": f"unknown_activity: {message}" if end.unknown_activity else message,
             "attempt": run.attempt - 1,
             "parkings": run.parkings + 1,
-            "started_at": None if run.attempt <= 1 else run.started_at,
             "next_attempt_at": end.parked_until or now + widest / 2 + draw * widest / 2,
         }
     )
@@ -186,9 +199,11 @@ def _unless_overdue(run: Run, definition: JobDefinition, *, now: datetime) -> Ru
 
 
 def _end(run: Run, status: RunStatus, *, now: datetime, reason: str | None = None, result: JsonValue = None) -> Run:
+    never_began = Outcome.CANCELLED if status is RunStatus.CANCELLED else Outcome.FAILED_TO_START
     return run.model_copy(
         update={
             "status": status,
+            "outcome": never_began if run.outcome is Outcome.PENDING else run.outcome,
             "reason": reason,
             "finished_at": now,
             "next_attempt_at": None,

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from workflows.dispatch import run_for
 from workflows.fire_times import jitter_offset, survey_fires
 from workflows.job import JobRecord, JobState, LedgerEntry, Lifecycle, MirrorBatch
+from workflows.job_state import microseconds
 from workflows.outbox import sealed, with_ledger, with_run
 from workflows.policies import entries_of_missed, split_newest
 from workflows.run import Outcome, Run, RunKind, RunStatus
 from workflows.schedule import Fire
-from workflows.turn import microseconds, run_for
 
 CLUSTER_LOST: Final = "cluster_lost"
 """How the reason of every run begins that the loss of Temporal's data ended."""

@@ -81,10 +81,10 @@ class Outcome(StrEnum):
     """What became of one nominal fire time. Every one ends with exactly one of these."""
 
     PENDING = "pending"
-    """A run exists for it and has not ended its first attempt, or the time has not come."""
+    """A run exists for it that no worker has begun, or the time has not come."""
 
     RAN = "ran"
-    """Its run was dispatched; how that ended is the run's status."""
+    """Its run was begun; how that ended is the run's status."""
 
     SKIPPED = "skipped"
     """The overlap policy let it pass; ``run_id`` says for which run."""
@@ -114,10 +114,10 @@ class Outcome(StrEnum):
     """Over the tenant's quota."""
 
     FAILED_TO_START = "failed_to_start"
-    """Temporal refused to start its run."""
+    """Temporal refused to start its run, or no worker took it before its time was over."""
 
     CANCELLED = "cancelled"
-    """Its run, or the job, was cancelled before an attempt was dispatched."""
+    """Its run, or the job, was cancelled before a worker began."""
 
 
 class Failure(Value):

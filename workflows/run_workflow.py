@@ -36,6 +36,7 @@ with workflow.unsafe.imports_passed_through():
         SIGNAL_RUN_ENDED,
         job_workflow_id,
     )
+    from workflows.dispatch import next_attempt
     from workflows.job import AttemptRecord, MirrorBatch, RunRecord
     from workflows.job_news import JobNews, RunNews, news_of_run
     from workflows.observation import (
@@ -58,7 +59,6 @@ with workflow.unsafe.imports_passed_through():
     from workflows.run import FINAL_STATUSES, Attempt, AttemptStatus, Run
     from workflows.target import WorkflowTarget
     from workflows.telemetry import tell
-    from workflows.turn import next_attempt
     from workflows.workflow_attempt import child_id, run_child
 
 CANCELLED_BY_WORKFLOW = "Cancel requested by workflow with run id "

@@ -10,31 +10,17 @@ from typing import Any
 
 from workflows.contracts import scheduled_run_id
 from workflows.job import JobDefinition, JobState, LedgerEntry, Lifecycle, Tuning
+from workflows.job_state import find_run, is_used_up
+from workflows.lifecycle import begin, delete_job, register_again
 from workflows.outbox import sealed, without
 from workflows.planner import make_plan
 from workflows.policies import is_blocking
 from workflows.resilience import AttemptEnd
 from workflows.run import FINAL_STATUSES, AttemptStatus, Outcome, Run, RunStatus
 from workflows.schedule import Exclusions, IntervalRule, Schedule
-from workflows.turn import (
-    SAME_MOMENT,
-    Turn,
-    begin,
-    decide_due,
-    delete_job,
-    find_run,
-    is_used_up,
-    needs_plan,
-    next_wake,
-    plan_request,
-    register_again,
-    settle_attempt,
-    settle_detached,
-    settle_not_started,
-    should_refill,
-    take_turn,
-    with_plan,
-)
+from workflows.settlement import settle_attempt, settle_detached, settle_not_started
+from workflows.turn import SAME_MOMENT, Turn, decide_due, take_turn
+from workflows.wake import needs_plan, next_wake, plan_request, should_refill, was_stalled, with_plan
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NOON = datetime(2026, 6, 8, 12, tzinfo=UTC)
@@ -247,7 +233,8 @@ class JobDriver:
             if not needs_plan(self.state, now=self.now):
                 return
             self._ask_planner()
-            if self.state.plan is not None and self.state.plan.complete:
+            plan = self.state.plan
+            if plan is not None and plan.complete and not was_stalled(self.state, now=self.now):
                 return
         raise AssertionError("planning does not end")
 

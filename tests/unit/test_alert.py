@@ -24,7 +24,8 @@ from workflows.job_news import RunNews
 from workflows.observation import Observation, seen_run
 from workflows.redrive import redrive_run_id, take_redrive
 from workflows.run import AttemptStatus, Failure, Run, RunStatus
-from workflows.turn import next_wake, show_run
+from workflows.settlement import show_run
+from workflows.wake import next_wake
 
 EVERYTHING = AlertRules(
     on=tuple(AlertKind), late_after=timedelta(seconds=10), finish_within=timedelta(seconds=50), url="https://x.example"

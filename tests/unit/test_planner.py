@@ -12,7 +12,7 @@ from workflows.job import CatchUpPolicy, FirePlan, JobDefinition, JobState, Plan
 from workflows.planner import make_plan
 from workflows.policies import decide_catch_up
 from workflows.schedule import CronRule, Exclusions, OneOffRule, Schedule
-from workflows.turn import needs_plan, with_plan
+from workflows.wake import needs_plan, with_plan
 
 
 def ask(schedule: Schedule, *, now: datetime, after: datetime = NOON, batch: int = 14, **fields: Any) -> FirePlan:

@@ -11,8 +11,8 @@ from workflows.contracts import SA_NEXT_FIRE
 from workflows.error import InvalidSchedule
 from workflows.job import JobDefinition, JobRecord, JobState, Lifecycle
 from workflows.outbox import job_record
-from workflows.turn import needs_plan
 from workflows.visibility import job_search_attributes
+from workflows.wake import needs_plan
 
 NOW = datetime(2026, 6, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 NOW_IN_MICROSECONDS = 1_780_315_200_250_000

@@ -169,7 +169,7 @@ def test_a_run_that_no_worker_took_is_dead_and_says_so() -> None:
     """``queue_timeout_seconds``; it has not started."""
     end = ended(AttemptStatus.TIMED_OUT, not_started=True)
     run = settle(dispatched(), end)
-    assert (run.status, run.outcome, run.started_at) == (RunStatus.DEAD, Outcome.RAN, None)
+    assert (run.status, run.outcome, run.started_at) == (RunStatus.DEAD, Outcome.FAILED_TO_START, None)
     assert run.reason == "not_started: no worker took it in time"
 
 
@@ -182,6 +182,23 @@ def test_past_its_deadline_a_run_that_no_worker_took_was_missed() -> None:
     assert comes_too_late(JobDefinition(**policy), dispatched(attempt=0), now=NOON + 3 * SECOND)
     assert not comes_too_late(JobDefinition(**policy), dispatched(attempt=1), now=NOON + 3 * SECOND)
     assert not comes_too_late(JobDefinition(**policy), dispatched(attempt=0), now=NOON + 2 * SECOND)
+
+
+@pytest.mark.parametrize(("seen", "began"), [(RunStatus.PENDING, False), (RunStatus.RUNNING, True)])
+def test_a_run_cancelled_before_a_worker_took_it_never_ran(seen: RunStatus, began: bool) -> None:
+    """The ledger does not say ``ran`` of a fire whose code nobody began."""
+    run = settle(dispatched(status=seen), ended(AttemptStatus.CANCELLED, started_at=None))
+    assert (run.outcome, run.started_at is not None) == (Outcome.RAN if began else Outcome.CANCELLED, began)
+
+
+def test_a_run_that_is_parked_before_it_began_is_pending_until_it_runs() -> None:
+    """And when it is given up, it has failed to start."""
+    end = ended(AttemptStatus.FAILED, unknown_activity=True)
+    parked = settle(dispatched(), end)
+    assert parked.outcome is Outcome.PENDING
+    assert settle(dispatched(outcome=parked.outcome), ended(AttemptStatus.SUCCESS)).outcome is Outcome.RAN
+    given_up = settle(dispatched(), end, deadline=timedelta(0))
+    assert (given_up.status, given_up.outcome) == (RunStatus.DEAD, Outcome.FAILED_TO_START)
 
 
 def test_a_cancelled_run_keeps_the_reason_it_was_given() -> None:

@@ -8,7 +8,8 @@ from workflows.job import JobCounts, JobDefinition, JobRecord, Lifecycle, Tuning
 from workflows.planner import make_plan
 from workflows.revival import CLUSTER_LOST, IN_DOUBT_LIMIT, Remains, Restoration, restore_job, revived_state
 from workflows.run import Outcome, Run, RunKind, RunStatus
-from workflows.turn import plan_request, take_turn, with_plan
+from workflows.turn import take_turn
+from workflows.wake import plan_request, with_plan
 
 NOW = at(3600)
 MICROSECONDS = int(NOW.timestamp()) * 1_000_000

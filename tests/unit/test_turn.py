@@ -15,10 +15,13 @@ from workflows.job import (
     RetryPolicy,
     Tuning,
 )
+from workflows.lifecycle import begin
 from workflows.resilience import AttemptEnd
 from workflows.run import AttemptStatus, Failure, Outcome, Run, RunKind, RunStatus
 from workflows.schedule import OneOffRule, Schedule
-from workflows.turn import begin, next_wake, settle_attempt, show_run, take_turn
+from workflows.settlement import settle_attempt, show_run
+from workflows.turn import take_turn
+from workflows.wake import next_wake
 
 
 def drive(seconds: int, *, not_in_minutes: str | None = None, **fields: object) -> JobDriver:
@@ -87,18 +90,45 @@ def test_after_an_outage_run_once_catches_up_once_and_goes_on_with_the_grid() ->
     driver = drive(60)
     driver.be_away(timedelta(minutes=101, seconds=30))
     outcomes = driver.outcomes()
-    # The grace is a minute: the fire of minute 101 is live, that of minute 100 is the newest missed one.
-    assert [second for second, outcome in outcomes.items() if outcome is Outcome.COALESCED] == list(range(60, 6000, 60))
+    # The fire of minute 101 is within its grace, but it came like the others while nobody was there.
+    assert [second for second, outcome in outcomes.items() if outcome is Outcome.COALESCED] == list(range(60, 6060, 60))
     assert driver.started() == [6060]
 
-    driver.end(run_id(6060))
-    assert driver.started() == [6060, 6000]
     [caught_up] = driver.state.active
-    assert (caught_up.kind, caught_up.stands_for) == (RunKind.CATCH_UP, 100)
-    driver.end(run_id(6000))
+    assert (caught_up.kind, caught_up.stands_for) == (RunKind.CATCH_UP, 101)
+    driver.end(run_id(6060))
     driver.go_to(at(6120))
-    assert driver.started() == [6060, 6000, 6120]
-    assert {entry.run_id for entry in driver.mirror.entries} == {run_id(6000)}
+    assert driver.started() == [6060, 6120]
+    assert {entry.run_id for entry in driver.mirror.entries} == {run_id(6060)}
+
+
+@pytest.mark.parametrize("overlap", ["skip", "buffer_one", "cancel_other", "terminate_other"])
+def test_fires_that_came_together_within_their_grace_follow_the_catch_up_policy(overlap: str) -> None:
+    """Fifty seconds away, every ten seconds, with a grace of a minute: the overlap policy alone would lose all but one."""
+    once = drive(10, missed_window="RUN_ONCE", overlap=overlap)
+    once.be_away(timedelta(seconds=52))
+    [run] = once.state.active
+    assert (run.run_id, run.kind, run.stands_for) == (run_id(50), RunKind.CATCH_UP, 5)
+
+    each = drive(10, missed_window="RUN_ALL", overlap=overlap, catch_up_rate=6_000)
+    each.be_away(timedelta(seconds=52))
+    for second in (50, 10, 20, 30, 40):
+        [run] = each.state.active
+        assert (run.run_id, run.kind) == (run_id(second), RunKind.SCHEDULED if second == 50 else RunKind.CATCH_UP)
+        each.now += timedelta(seconds=0.1)
+        each.end(run.run_id)
+
+
+def test_one_late_fire_is_live_and_so_are_those_behind_a_run() -> None:
+    """A stall is several fires that nothing of the job held up."""
+    one = drive(10)
+    one.be_away(timedelta(seconds=19))
+    assert [(run.kind, run.stands_for) for run in one.state.active] == [(RunKind.SCHEDULED, 1)]
+
+    behind = drive(10)
+    behind.go_to(at(10))
+    behind.be_away(timedelta(seconds=35))
+    assert [behind.outcomes()[second] for second in (20, 30, 40)] == [Outcome.SKIPPED] * 3
 
 
 def test_run_all_catches_up_oldest_first_one_at_a_time_at_its_rate() -> None:
@@ -262,7 +292,7 @@ def test_terminate_other_starts_at_once_and_ignores_the_late_answer() -> None:
 @pytest.mark.parametrize("overlap", ["terminate_other", "cancel_other"])
 def test_of_several_fires_due_at_once_only_the_newest_runs(overlap: str) -> None:
     """Late by less than their grace, they replace each other before any is dispatched; the older ones are skipped."""
-    driver = drive(10, overlap=overlap)
+    driver = drive(10, overlap=overlap, missed_window="SKIP")
     driver.be_away(timedelta(seconds=45))
     assert driver.started() == [40]
     assert driver.cancelled == []
@@ -451,12 +481,12 @@ def test_a_deleted_job_fires_no_more_and_what_was_due_is_told() -> None:
 
 def test_a_job_deleted_after_an_outage_tells_every_fire_of_the_outage() -> None:
     """Deleting settles what was missed under the definition that goes, and starts none of it; what is live is cancelled."""
-    driver = drive(60)
+    driver = drive(60, missed_window="SKIP")
     driver.now = at(3630)
     driver.delete(cancel_active=True)
     outcomes = driver.outcomes()
     assert list(outcomes) == list(range(60, 3601, 60))
-    assert outcomes[3540] is Outcome.CANCELLED
+    assert outcomes[3540] is Outcome.MISSED
     assert driver.started() == [3600]
     assert driver.cancelled == [run_id(3600)]
 

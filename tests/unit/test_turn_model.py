@@ -24,7 +24,7 @@ from workflows.job import (
 )
 from workflows.observation import Observation, seen_run
 from workflows.run import AttemptStatus, Failure, Outcome, Run, RunKind, RunStatus
-from workflows.turn import show_run
+from workflows.settlement import show_run
 
 SPANS = st.sampled_from([0.05, 0.5, 1, 3, 10, 61, 200, 900]).map(lambda seconds: timedelta(seconds=seconds))
 

@@ -1,0 +1,67 @@
+"""How a run is made of a fire, and how each of its attempts is numbered, fenced and placed.
+
+Pure. Invariant: fences of a job rise with every attempt, and are never below the time in microseconds.
+"""
+
+from datetime import datetime, timedelta
+
+from workflows.contracts import job_workflow_id, run_workflow_id, scheduled_run_id
+from workflows.idempotency_key import render_idempotency_key
+from workflows.job import Isolation, JobDefinition, JobState
+from workflows.job_state import microseconds
+from workflows.run import Outcome, Run, RunKind, RunStatus
+from workflows.schedule import Fire
+from workflows.target import WorkflowTarget
+
+DETACH_AFTER = timedelta(minutes=10)
+"""A longer attempt would keep its job from continuing as new for too long."""
+
+
+def run_for(state: JobState, fire: Fire, *, kind: RunKind, stands_for: int, now: datetime, reason: str | None) -> Run:
+    """Make the run of a fire."""
+    definition = state.definition
+    return Run(
+        run_id=scheduled_run_id(job_id=state.job_id, nominal=fire.nominal),
+        kind=kind,
+        scheduled_at=fire.nominal,
+        target_at=fire.target,
+        created_at=now,
+        reason=reason,
+        stands_for=stands_for,
+        revision=state.revision,
+        max_attempts=definition.retry.max_attempts,
+        idempotency_key=render_idempotency_key(
+            definition.idempotency_key_template,
+            tenant=state.tenant,
+            job_id=state.job_id,
+            scheduled_at=fire.nominal,
+            timezone=definition.schedule.timezone,
+            request_id=None,
+        ),
+    )
+
+
+def next_attempt(run: Run, *, now: datetime, last_fence: int) -> Run:
+    """Number and fence the next attempt of a run. The fence is above ``last_fence`` and above every earlier microsecond."""
+    return run.model_copy(
+        update={
+            "status": RunStatus.RUNNING,
+            "outcome": Outcome.RAN,
+            "reason": None,
+            "attempt": run.attempt + 1,
+            "fence": max(last_fence + 1, microseconds(now)),
+            "dispatched_at": now,
+            "next_attempt_at": None,
+        }
+    )
+
+
+def wants_workflow(definition: JobDefinition) -> bool:
+    is_workflow = isinstance(definition.target, WorkflowTarget)
+    return is_workflow or definition.isolation is Isolation.WORKFLOW or definition.timeout > DETACH_AFTER
+
+
+def workflow_of(state: JobState, run: Run, *, detached: bool) -> str:
+    if detached:
+        return run_workflow_id(tenant=state.tenant, run_id=run.run_id)
+    return job_workflow_id(tenant=state.tenant, job_id=state.job_id)

@@ -1,0 +1,79 @@
+"""How a job begins, ends, and begins again.
+
+Pure. Before a job changes, everything that is nominal up to that moment is decided under what held until then.
+"""
+
+from datetime import datetime, timedelta
+
+from workflows.job import JobState, LedgerEntry, Lifecycle
+from workflows.outbox import with_ledger, with_run
+from workflows.resilience import end_before_start
+from workflows.run import Outcome
+from workflows.settlement import REGISTERED_AGAIN, cancel_runs, is_between_attempts
+from workflows.turn import Turn, settle_passed
+
+CLOCK_TOLERANCE = timedelta(seconds=5)
+"""Between the request for a registration and its workflow's first task, by two clocks."""
+
+
+def begin(state: JobState, *, now: datetime) -> JobState:
+    """Fix the moment from which a new job's fires count.
+
+    It is the time of the request, but never later than the engine's own clock says and hardly earlier: the clock of a
+    front door may be minutes off, and what it promised for the next second must still be kept.
+    """
+    begun = min(max(state.registered_at, now - CLOCK_TOLERANCE), now)
+    high_water = max(begun, min(state.high_water, now))
+    return state.model_copy(update={"registered_at": begun, "updated_at": begun, "high_water": high_water})
+
+
+def delete_job(state: JobState, *, now: datetime, cancel_active: bool) -> Turn:
+    """Let a job fire no more. What is nominal up to ``now`` and has not been decided is cancelled."""
+    if state.lifecycle is Lifecycle.DELETED:
+        return Turn(state=state)
+    if state.lifecycle is Lifecycle.ACTIVE:
+        state = settle_passed(state, now=now)
+    due = tuple(fire for fire in state.plan.upcoming if fire.nominal <= now) if state.plan else ()
+    entries = [
+        LedgerEntry(first=fire.nominal, last=fire.nominal, outcome=Outcome.CANCELLED, reason="the job was deleted")
+        for fire in due
+    ]
+    state = with_ledger(state, tuple(entries))
+    for run in (*state.waiting, *state.catch_up):
+        state = with_run(state, end_before_start(run, Outcome.CANCELLED, now=now, reason="the job was deleted"))
+    state = state.model_copy(
+        update={
+            "lifecycle": Lifecycle.DELETED,
+            "plan": None,
+            "waiting": (),
+            "catch_up": (),
+            "updated_at": now,
+            "high_water": max(state.high_water, now),
+        }
+    )
+    if not cancel_active:
+        return Turn(state=state)
+    running = tuple(run.run_id for run in state.active)
+    state, cancel = cancel_runs(state, running, now=now, reason="the job was deleted")
+    return Turn(state=state, cancel=cancel)
+
+
+def register_again(state: JobState, registration: JobState, *, now: datetime) -> JobState:
+    """Begin a new registration in the workflow of a deleted job. Runs of the old one end by themselves, in nobody's way."""
+    registration = begin(registration, now=now)
+    between = tuple(run.run_id for run in state.active if is_between_attempts(run))
+    state, _ = cancel_runs(state, between, now=now, reason=REGISTERED_AGAIN)
+    return registration.model_copy(
+        update={
+            "version": max(state.version + 1, registration.version),
+            "fence": max(state.fence, registration.fence),
+            "high_water": max(state.high_water, registration.high_water),
+            "active": tuple(run.model_copy(update={"superseded": True}) for run in state.active),
+            # Redrives that were asked for since it was deleted.
+            "catch_up": state.catch_up,
+            "redriven": state.redriven,
+            "cancelling": state.cancelling,
+            "outbox": state.outbox,
+            "answers": state.answers,
+        }
+    )

@@ -1,0 +1,88 @@
+"""How a job takes in what became of its runs: attempts that ended, reports, looks, and requests to end.
+
+Pure. What follows an attempt is decided in ``resilience``; here it meets the job's state.
+"""
+
+from datetime import datetime
+
+from workflows.job import JobState
+from workflows.job_state import find_run, microseconds, replace_or_end, with_active
+from workflows.outbox import with_attempt, with_run
+from workflows.resilience import AttemptEnd, as_cancelled, decide_after_attempt, end_before_start, end_between_attempts
+from workflows.run import FINAL_STATUSES, AttemptStatus, Outcome, Run
+
+REGISTERED_AGAIN = "the job was deleted and registered again"
+
+
+def settle_attempt(state: JobState, end: AttemptEnd, *, now: datetime, draw: float) -> JobState:
+    """Take in how an attempt ended. One of a run that was given up changes nothing."""
+    run = find_run(state, end.run_id)
+    if run is None:
+        return state
+    if run.run_id in state.cancelling and end.status is not AttemptStatus.SUCCESS:
+        end = as_cancelled(end)
+    settlement = decide_after_attempt(run, end, definition=state.definition, now=now, draw=draw)
+    settled = settlement.run
+    if settled.superseded and settled.next_attempt_at is not None:
+        # Its definition is gone, and with it what another attempt would have to do.
+        settled = end_between_attempts(settled, now=now, reason=REGISTERED_AGAIN)
+    if settlement.attempt is not None:
+        state = with_attempt(state, settlement.attempt)
+    return with_run(replace_or_end(state, settled), settled)
+
+
+def settle_detached(state: JobState, ended: Run) -> JobState:
+    """Take in the end of a run that a workflow of its own carried out. That workflow has written its rows."""
+    run = find_run(state, ended.run_id)
+    if run is None:
+        return state
+    state = state.model_copy(update={"fence": max(state.fence, ended.fence)})
+    # Only here is it known that the job was registered again meanwhile.
+    return replace_or_end(state, ended.model_copy(update={"superseded": run.superseded}))
+
+
+def settle_not_started(state: JobState, run_id: str, *, now: datetime, reason: str) -> JobState:
+    """End a run that Temporal refused to start."""
+    run = find_run(state, run_id)
+    if run is None:
+        return state
+    ended = end_before_start(run, Outcome.FAILED_TO_START, now=now, reason=reason)
+    return with_run(replace_or_end(state, ended), ended)
+
+
+def show_run(state: JobState, run: Run, *, now: datetime) -> JobState:
+    """Take in what was seen of an active run, and show it."""
+    known = find_run(state, run.run_id)
+    if known is None:
+        return state
+    if run.run_id in state.cancelling and run.status not in FINAL_STATUSES:
+        # Why it is to end is of more use than how it stands.
+        run = run.model_copy(update={"reason": known.reason})
+    # Above every version that a detached run's own workflow can have given.
+    state = state.model_copy(update={"version": max(state.version, microseconds(now))})
+    return with_run(replace_or_end(state, run), run)
+
+
+def is_between_attempts(run: Run) -> bool:
+    """Say whether no attempt of a run is out. Of a detached one only its own workflow knows."""
+    return run.next_attempt_at is not None and not run.detached
+
+
+def cancel_runs(
+    state: JobState, run_ids: tuple[str, ...], *, now: datetime, reason: str
+) -> tuple[JobState, tuple[str, ...]]:
+    """Let runs end, ``reason`` being told in their rows; answer those that must be asked to. The others have ended at once."""
+    cancel: list[str] = []
+    for run_id in run_ids:
+        run = find_run(state, run_id)
+        if run is None or run_id in state.cancelling:
+            continue
+        run = run.model_copy(update={"reason": reason})
+        state = with_active(state, run)
+        if is_between_attempts(run):
+            ended = end_between_attempts(run, now=now, reason=reason)
+            state = with_run(replace_or_end(state, ended), ended)
+            continue
+        state = state.model_copy(update={"cancelling": (*state.cancelling, run_id)})
+        cancel.append(run_id)
+    return state, tuple(cancel)

@@ -1,0 +1,168 @@
+"""When a job has something to do next, and when the planner must be asked before it can be done.
+
+Pure.
+"""
+
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from workflows.alert import next_unmet
+from workflows.job import CatchUpPolicy, FirePlan, JobState, Lifecycle, OverlapPolicy, PlanRequest
+from workflows.job_state import is_used_up, with_entries
+from workflows.policies import entries_of_missed, is_blocking, may_start_catch_up, start_deadline
+from workflows.resilience import ENGINE_FLOOR
+from workflows.run import Run
+from workflows.schedule import Fire
+
+EVERY_FIRE_FOR = timedelta(seconds=8)
+"""So long after its dispatch, a run that blocks others lets the job wake up for each of their fires."""
+
+RECHECK_BEFORE = timedelta(days=1)
+"""A plan older than this is asked for again a day before its fire, so that changed zone rules reach it."""
+
+
+STALLED_FOR = timedelta(seconds=5)
+"""Fires that come together, the first of them later than this, were held up by nothing but an absence of workers."""
+
+
+def needs_plan(state: JobState, *, now: datetime) -> bool:
+    """Say whether the planner must be asked before a turn can be taken."""
+    if state.lifecycle is not Lifecycle.ACTIVE or is_used_up(state):
+        return False
+    plan = state.plan
+    if plan is None or plan.revision != state.revision or not plan.complete:
+        return True
+    if plan.ask_again_at is not None and plan.ask_again_at <= now:
+        return True
+    if not plan.upcoming:
+        return not plan.exhausted and plan.ask_again_at is None
+    if plan.upcoming[0].target + plan.grace < now:
+        # Missed, and perhaps not alone: only the planner sees where the missed ones end.
+        return True
+    if was_stalled(state, now=now):
+        return True
+    recheck_at = _recheck_at(plan)
+    return recheck_at is not None and recheck_at <= now
+
+
+def was_stalled(state: JobState, *, now: datetime) -> bool:
+    """Say whether several fires have come due while nobody decided them, and the overlap policy would let but one of them run.
+
+    They are within the grace, but what the owner wants of fires that come late and together is in the catch-up policy.
+    """
+    definition, plan = state.definition, state.plan
+    if plan is None or len(plan.upcoming) < 2 or state.waiting or any(map(is_blocking, state.active)):
+        return False
+    if definition.missed_window not in (CatchUpPolicy.RUN_ONCE, CatchUpPolicy.RUN_ALL):
+        return False
+    if definition.overlap in (OverlapPolicy.ALLOW, OverlapPolicy.BUFFER_ALL):
+        return False
+    first, second = plan.upcoming[:2]
+    return first.target + STALLED_FOR < now and second.target < now
+
+
+def should_refill(state: JobState) -> bool:
+    """Say whether a moment without a fire should be used to ask for more of them."""
+    plan = state.plan
+    if state.lifecycle is not Lifecycle.ACTIVE or plan is None or not plan.complete or plan.exhausted:
+        return False
+    return len(plan.upcoming) <= 1 and plan.ask_again_at is None
+
+
+def plan_request(state: JobState, *, now: datetime) -> PlanRequest:
+    """Word the question to the planner."""
+    unfinished = (
+        state.plan if state.plan and state.plan.revision == state.revision and not state.plan.complete else None
+    )
+    return PlanRequest(
+        job_id=state.job_id,
+        definition=state.definition.model_copy(update={"payload": None}),
+        revision=state.revision,
+        after=state.high_water,
+        now=now,
+        stalled=was_stalled(state, now=now),
+        so_far=unfinished.missed if unfinished else None,
+    )
+
+
+def with_plan(state: JobState, plan: FirePlan) -> JobState:
+    """Take in the planner's answer; fires older than the lookback go to the ledger at once."""
+    state = state.model_copy(update={"plan": plan, "trouble": None})
+    if plan.too_old is None:
+        return state
+    reason = f"older than lookback_seconds ({int(state.definition.lookback.total_seconds())})"
+    state = with_entries(state, entries_of_missed(plan.too_old.ranges, reason=reason), now=plan.planned_at)
+    return state.model_copy(update={"plan": None, "high_water": max(state.high_water, plan.too_old.through)})
+
+
+def next_wake(state: JobState, *, now: datetime) -> datetime | None:
+    """Say when something is due next; ``None`` when only a command or a result can move the job."""
+    times = [run.next_attempt_at for run in state.active if run.next_attempt_at is not None and not run.detached]
+    if state.lifecycle is Lifecycle.ACTIVE and state.plan is not None and not is_used_up(state):
+        times += _times_of_plan(state, state.plan, now=now)
+    if state.catch_up and state.next_catch_up_at and may_start_catch_up(state.definition, active=state.active):
+        times.append(state.next_catch_up_at)
+    unmet = next_unmet(state)
+    times += [] if unmet is None else [unmet]
+    for run in state.waiting[:1]:
+        deadline = start_deadline(state.definition, run)
+        times += [] if deadline is None else [deadline + timedelta(milliseconds=1)]
+    return min(times, default=None)
+
+
+def next_wakes(state: JobState, *, now: datetime) -> tuple[datetime, ...]:
+    """Name the times to set timers for now: the next wake, and the fire after it where the next is nearer than a timer can be.
+
+    The engine's timers take a second at least. Armed one at a time, those of a job of every second would each be late by
+    as much as the first one was.
+    """
+    wake = next_wake(state, now=now)
+    if wake is None or wake - now >= ENGINE_FLOOR or state.plan is None:
+        return () if wake is None else (wake,)
+    after = next((fire.target for fire in state.plan.upcoming if fire.target >= now + ENGINE_FLOOR), None)
+    return (wake,) if after is None or _lasting_blocker(state) else (wake, after)
+
+
+def _times_of_plan(state: JobState, plan: FirePlan, *, now: datetime) -> list[datetime]:
+    # What has come is left to `needs_plan`: no turn, only the planner can go on from there.
+    times = [at for at in (plan.ask_again_at, _recheck_at(plan)) if at is not None and at > now]
+    live = [fire for fire in plan.upcoming[:1] if fire.target + plan.grace >= now]
+    return times + [_next_decision(fire, plan, blocker=_lasting_blocker(state), now=now) for fire in live]
+
+
+def _lasting_blocker(state: JobState) -> Run | None:
+    """Find the run that keeps every live fire from starting until it ends, where the policy has such a run."""
+    blocking = [run for run in state.active if is_blocking(run)]
+    match state.definition.overlap:
+        case OverlapPolicy.SKIP | OverlapPolicy.BUFFER_ONE | OverlapPolicy.BUFFER_ALL:
+            return blocking[0] if blocking else None
+        case OverlapPolicy.ALLOW:
+            return blocking[0] if len(blocking) >= state.definition.max_concurrent else None
+        case OverlapPolicy.CANCEL_OTHER | OverlapPolicy.TERMINATE_OTHER:
+            return None
+        case _:
+            assert_never(state.definition.overlap)
+
+
+def _next_decision(fire: Fire, plan: FirePlan, *, blocker: Run | None, now: datetime) -> datetime:
+    """Say when to decide a fire: at its target, or later where it cannot start anyway.
+
+    Such a fire needs no wake-up of its own: a job of every second behind a run of ten minutes would otherwise write thousands
+    of events. They are decided together, after as long as the run has taken so far, and at the latest when it ends; but
+    always while they are live, for else they would be missed and not skipped, and before the plan knows no more of them.
+    """
+    if blocker is None:
+        return fire.target
+    since = blocker.dispatched_at or now
+    pause = EVERY_FIRE_FOR
+    while since + pause <= now:
+        pause *= 2
+    glance = since + pause if pause > EVERY_FIRE_FOR else now
+    return max(fire.target, min(glance, fire.target + plan.grace / 2, plan.upcoming[-1].target))
+
+
+def _recheck_at(plan: FirePlan) -> datetime | None:
+    if not plan.upcoming:
+        return None
+    at = plan.upcoming[0].target - RECHECK_BEFORE
+    return at if plan.planned_at < at else None
