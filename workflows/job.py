@@ -418,5 +418,11 @@ class JobInput(Value):
     sleep_until: datetime | None = None
     """When the run was to begin; an update may have woken it earlier."""
 
+    mirrored: bool = False
+    """The mirror has confirmed everything in ``state``."""
+
+    send_again_at: datetime | None = None
+    """The mirror takes no records at present, and is not tried sooner."""
+
     resumed: bool = False
     """The state was made from what the mirror knew, by a restore or a redrive: the job goes on, and does not begin."""

@@ -57,7 +57,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.job_state import date_version, find_run, is_drained, with_active, without_old_answers
     from workflows.lifecycle import begin, delete_job, register_again
     from workflows.observation import Observation, ObserveRequest, needs_no_more_looks, next_look, seen_run
-    from workflows.outbox import highest_version, is_empty, job_record, record_count, sealed, up_to, without
+    from workflows.outbox import highest_version, is_empty, job_record, oldest, record_count, sealed, up_to, without
     from workflows.redrive import (
         answer_redrive,
         knows_redrive,
@@ -71,7 +71,17 @@ with workflow.unsafe.imports_passed_through():
     from workflows.telemetry import is_listening, tell
     from workflows.turn import GIVEN_UP, SAME_MOMENT, Turn, decide_due, take_turn
     from workflows.visibility import job_memo, job_search_attributes
-    from workflows.wake import needs_plan, next_wake, next_wakes, plan_request, should_refill, was_stalled, with_plan
+    from workflows.wake import (
+        is_quiet,
+        needs_plan,
+        next_wake,
+        next_wakes,
+        plan_request,
+        quiet_limit,
+        should_refill,
+        was_stalled,
+        with_plan,
+    )
 
 T = TypeVar("T")
 
@@ -86,6 +96,8 @@ TOLD_WITHIN = timedelta(seconds=15)
 PAUSE = timedelta(seconds=10)
 """Pause before the planner or the mirror is asked again after a failure; as long as the mirror's writer fails at once."""
 
+PROBE = 10
+"""Records that are tried first after a failure. All that are unsent would be written into the history at every try."""
 
 UNPLANNED = Tuning(search_attributes=False)
 """Until a plan says otherwise, nothing may be asked of the namespace that it might not know."""
@@ -128,12 +140,12 @@ class JobWorkflow:
         self._fire_alarm = Alarm(self._notice, name="until something is due")
         self._house_alarm = Alarm(self._notice, name="look after what is silent or unsent")
         self._plan_again_at: datetime | None = None
-        self._send_again_at: datetime | None = None
+        self._send_again_at = given.send_again_at
         """Set while the mirror does not take records."""
 
         self._sending = False
-        self._shown: JobRecord | None = None
-        """The job as the mirror has confirmed it in this run; its version left out."""
+        self._shown = self._present() if given.mirrored else None
+        """The job as the mirror has confirmed it; its version left out."""
 
         self._task_began_at = 0
         """Length of the history when the present workflow task began."""
@@ -179,6 +191,7 @@ class JobWorkflow:
         await self._keep_house()
         if not self._news and not self._is_over():
             await self._sleep_long_if_idle()
+            await self._shorten_if_quiet()
         self._set_alarms()
         if not self._news and not self._is_over():
             await workflow.wait_condition(lambda: self._news)
@@ -602,8 +615,17 @@ class JobWorkflow:
         self._confirm(batch, shown)
 
     async def _send_late(self) -> None:
-        self._state = sealed(self._state)
-        batch, shown = self._state.outbox, self._present()
+        """Send all as an activity, which delays nothing; after a failure a few first, to see whether the mirror takes any."""
+        sent = True
+        if self._send_again_at is not None and not is_empty(self._state.outbox):
+            sent = await self._send_as_activity(oldest(self._state.outbox, PROBE), self._shown)
+        if sent:
+            self._state = sealed(self._state)
+            sent = await self._send_as_activity(self._state.outbox, self._present())
+        self._sending = False
+        self._send_again_at = None if sent else workflow.now() + PAUSE
+
+    async def _send_as_activity(self, batch: MirrorBatch, shown: JobRecord | None) -> bool:
         try:
             await workflow.execute_activity(
                 RECORD_EVENTS,
@@ -613,15 +635,10 @@ class JobWorkflow:
                 retry_policy=ONE_ATTEMPT,
             )
         except FailureError as error:
-            failed = not _is_refusal(error)
-        else:
-            failed = False
-        self._sending = False
-        if failed:
-            self._send_again_at = workflow.now() + PAUSE
-            return
-        self._send_again_at = None
+            if not _is_refusal(error):
+                return False
         self._confirm(batch, shown)
+        return True
 
     def _confirm(self, sent: MirrorBatch, shown: JobRecord | None) -> None:
         self._shown = shown
@@ -692,6 +709,15 @@ class JobWorkflow:
         if wake - workflow.now() >= self._tuning.long_sleep_threshold:
             await self._continue_as_new(wake)
 
+    async def _shorten_if_quiet(self) -> None:
+        """Continue as new while nothing is due, long before the history asks for it: then no fire has to wait for that."""
+        limit = quiet_limit(self._tuning.history_limit, job_id=self._state.job_id)
+        if workflow.info().get_current_history_length() < limit or self._is_busy() or self._commands:
+            return
+        settled = not self._has_unsent() or self._send_again_at is not None
+        if settled and is_quiet(self._state, now=workflow.now()) and not needs_plan(self._state, now=workflow.now()):
+            await self._continue_as_new(None)
+
     async def _continue_as_new(self, wake: datetime | None) -> None:
         """Go on as a new run, now or at ``wake``; come back if something happened while the handlers finished."""
         await workflow.wait_condition(lambda: self._news or workflow.all_handlers_finished())
@@ -701,7 +727,13 @@ class JobWorkflow:
         state = without_old_redrives(without_old_answers(self._state, now=now), now=now)
         searchable = job_search_attributes(self._state) if self._tuning.search_attributes else None
         workflow.continue_as_new(
-            JobInput(logic_version=LOGIC_VERSION, state=state, sleep_until=wake),
+            JobInput(
+                logic_version=LOGIC_VERSION,
+                state=state,
+                sleep_until=wake,
+                mirrored=not self._has_unsent(),
+                send_again_at=self._send_again_at,
+            ),
             backoff_start_interval=None if wake is None else wake - now,
             memo=job_memo(self._state),
             search_attributes=searchable,

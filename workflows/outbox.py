@@ -93,6 +93,12 @@ def up_to(outbox: MirrorBatch, version: int) -> MirrorBatch:
     )
 
 
+def oldest(outbox: MirrorBatch, count: int) -> MirrorBatch:
+    """Take about ``count`` of the oldest records, without the job's own."""
+    versions = sorted(_versions(outbox.model_copy(update={"job": None})))
+    return up_to(outbox, versions[min(count, len(versions)) - 1]) if versions else MirrorBatch()
+
+
 def is_empty(outbox: MirrorBatch) -> bool:
     """Say whether no run, attempt or ledger entry is unsent. The job's own row can be made again at any time."""
     return not (outbox.runs or outbox.attempts or outbox.ledger)
