@@ -73,8 +73,12 @@ async def test_a_backlog_moves_to_a_workflow_that_retries_for_ever(harness: Harn
     called = {call.run.run_id for call in harness.code.of(job_id)}
     harness.mirror.trouble = ""
     await eventually(lambda: called <= _final(harness, job_id), limit=ENOUGH)
-    described = await harness.client.get_workflow_handle(children[0]).describe()
-    assert described.status is WorkflowExecutionStatus.COMPLETED
+
+    async def is_done() -> bool:
+        described = await harness.client.get_workflow_handle(children[0]).describe()
+        return described.status is WorkflowExecutionStatus.COMPLETED
+
+    await eventually(is_done)
 
 
 async def test_a_job_whose_backlog_was_handed_over_goes_on_sleeping(harness: Harness) -> None:
