@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -15,6 +15,7 @@ from activities.queries import Queries, RunFilter
 from tests.chaos.stack import Stack, register
 from tests.databases import PostgresServer, fresh_database
 from tests.eventually import eventually
+from workflows.fire_times import jitter_offset
 from workflows.job import JobDefinition
 from workflows.run import Run, RunStatus
 from workflows.schedule import IntervalRule, Schedule
@@ -29,6 +30,9 @@ PERIOD = timedelta(seconds=2)
 JOBS = 10
 """With the period, five fires a second."""
 
+EVENLY = timedelta(milliseconds=10)
+
+EVERY_TWO_SECONDS = Schedule(rule=IntervalRule(every=PERIOD), jitter_window_seconds=1.99)
 BACK_WITHIN = timedelta(seconds=60)
 SETTLED_AFTER = timedelta(seconds=4)
 """The first fires of a new stack meet cold caches."""
@@ -62,8 +66,9 @@ async def test_a_stopped_database_delays_no_fire_and_loses_no_run(
     ``killed`` refuses connections, ``frozen`` leaves every query hanging.
     """
     client = await stack.connect()
-    for number in range(JOBS):
-        await register(client, f"job-{number}", every_two_seconds(phase=PERIOD * number / JOBS))
+    jobs = names_of_jobs()
+    for job_id in jobs:
+        await register(client, job_id, definition())
     begun = datetime.now(UTC) + SETTLED_AFTER
     await asyncio.sleep((SETTLED_AFTER + BEFORE).total_seconds())
 
@@ -78,9 +83,9 @@ async def test_a_stopped_database_delays_no_fire_and_loses_no_run(
     expected = int((returned - begun) / PERIOD) - 1
     runs = [
         run
-        for number in range(JOBS)
+        for job_id in jobs
         for run in await eventually(
-            lambda number=number: all_runs(queries, f"job-{number}", begun, returned, at_least=expected),  # type: ignore[misc]
+            lambda job_id=job_id: all_runs(queries, job_id, begun, returned, at_least=expected),  # type: ignore[misc]
             limit=BACK_WITHIN,
             every=timedelta(seconds=1),
         )
@@ -89,20 +94,29 @@ async def test_a_stopped_database_delays_no_fire_and_loses_no_run(
 
     before = latenesses(run for run in runs if run.scheduled_at < stopped)
     during = latenesses(run for run in runs if run.scheduled_at >= stopped)
-    ratios = [after / earlier for after, earlier in zip(middle_and_tail(during), middle_and_tail(before), strict=True)]
-    print(
-        f"\n{fault}: {len(before)} fires before, {len(during)} during; lateness p50 x {ratios[0]:.2f}, p99 x {ratios[1]:.2f}"
-    )
+    print(f"\n{fault}: {len(before)} fires before, {len(during)} during; lateness {compared(before, during)}")
     assert max(during) < 1.0, "no fire waited for the database"
     await queries.close()
     await engine.dispose()
 
 
-def every_two_seconds(*, phase: timedelta) -> JobDefinition:
-    """A job that does nothing, a little after the others."""
+def names_of_jobs() -> list[str]:
+    """Name jobs so that, by the hashes of their ids, they fire one after another, evenly."""
+    return [
+        next(
+            name
+            for attempt in count()
+            if abs(jitter_offset(EVERY_TWO_SECONDS, job_id=(name := f"job-{attempt}")) - PERIOD * slot / JOBS) < EVENLY
+        )
+        for slot in range(JOBS)
+    ]
+
+
+def definition() -> JobDefinition:
+    """A job that does nothing."""
     return JobDefinition(
         name="noop",
-        schedule=Schedule(rule=IntervalRule(every=PERIOD), jitter_window_seconds=phase.total_seconds()),
+        schedule=EVERY_TWO_SECONDS,
         target=ActivityTarget(activity="noop"),
     )
 
@@ -121,6 +135,12 @@ async def all_runs(queries: Queries, job_id: str, start: datetime, end: datetime
 def latenesses(runs: Iterator[Run]) -> list[float]:
     """How long after its target each run began, in seconds."""
     return [(run.started_at - run.target_at).total_seconds() for run in runs if run.started_at is not None]
+
+
+def compared(before: list[float], during: list[float]) -> str:
+    """Say how median and tail have changed, and how large they were."""
+    pairs = zip(("p50", "p99"), middle_and_tail(before), middle_and_tail(during), strict=True)
+    return ", ".join(f"{name} x {after / earlier:.2f} ({earlier * 1000:.0f} ms)" for name, earlier, after in pairs)
 
 
 def middle_and_tail(values: list[float]) -> tuple[float, float]:
