@@ -2,7 +2,8 @@
 
 Process state, by design: the breaker of a healthy downstream and its retry budget are counted here, without a round trip. An
 open breaker is a workflow; this module starts it, asks it for probes, and learns from it that it is over. Where Temporal does
-not answer in time, an attempt is let through: a breaker protects, it does not decide whether a job runs.
+not answer in time, an attempt is let through: a breaker protects, it does not decide whether a job runs. Times are those of the
+workflows that ask, which is Temporal's clock: this process's may be minutes off, and parks or probes nobody at a wrong time.
 """
 
 import asyncio
@@ -115,9 +116,9 @@ class Admissions:
     @activity.defn(name=ADMIT_ATTEMPT)
     async def admit_attempt(self, request: AdmissionRequest) -> Admission:
         """Say whether an attempt may be made now, and until when it is parked if not."""
-        gate, now = self._gate(request.tenant, request.downstream), datetime.now(UTC)
+        gate, now = self._gate(request.tenant, request.downstream), request.now
         if not gate.is_known:
-            await self._learn(gate, request.tenant, request.downstream)
+            await self._learn(gate, request.tenant, request.downstream, now=now)
         if gate.open_until is not None and now >= gate.open_until:
             answer = await self._ask_for_probe(request)
             if answer.granted:
@@ -141,7 +142,7 @@ class Admissions:
     @activity.defn(name=NOTE_ATTEMPT)
     async def note_attempt(self, notice: AttemptNotice) -> Verdict:
         """Take in how an attempt ended, and say what may follow."""
-        gate, now = self._gate(notice.tenant, notice.downstream), datetime.now(UTC)
+        gate, now = self._gate(notice.tenant, notice.downstream), notice.now
         gate.sent.pop(notice.run_id, None)
         if notice.is_probe:
             await self._end_probe(gate, notice)
@@ -201,7 +202,7 @@ class Admissions:
         if gate.failures >= self._policy.failures_to_open:
             await self._open(gate, notice, now=now)
         elif gate.failures >= STREAK:
-            await self._learn(gate, notice.tenant, notice.downstream)
+            await self._learn(gate, notice.tenant, notice.downstream, now=now)
 
     async def _open(self, gate: Gate, notice: AttemptNotice, *, now: datetime) -> None:
         gate.open_until = now + self._policy.open_for
@@ -218,7 +219,7 @@ class Admissions:
         )
         await _within_bounds(start)
 
-    async def _learn(self, gate: Gate, tenant: str, downstream: str) -> None:
+    async def _learn(self, gate: Gate, tenant: str, downstream: str, *, now: datetime) -> None:
         """Ask whether the breaker is open already: opened by another process, or before this one began."""
         handle = self._client.get_workflow_handle(downstream_workflow_id(tenant=tenant, downstream=downstream))
         try:
@@ -231,13 +232,12 @@ class Admissions:
         gate.is_known = True
         if described.status is WorkflowExecutionStatus.RUNNING:
             until = (await described.memo()).get("open_until")
-            now = datetime.now(UTC)
             gate.open_until = datetime.fromisoformat(until) if until else now + self._policy.open_for
 
     async def _ask_for_probe(self, request: AdmissionRequest) -> ProbeAnswer:
         wish = ProbeRequest(run_id=request.run_id, lasts=request.lasts)
         answer = await self._ask(UPDATE_ASK_PROBE, wish, request.tenant, request.downstream, within=ASK_WITHIN)
-        return answer or ProbeAnswer(ask_again_at=datetime.now(UTC) + SHORTEST_SPREAD)
+        return answer or ProbeAnswer(ask_again_at=request.now + SHORTEST_SPREAD)
 
     async def _end_probe(self, gate: Gate, notice: AttemptNotice) -> None:
         """Tell the breaker how its probe ended. It must hear of it, even if that takes longer than this attempt can wait."""

@@ -65,15 +65,20 @@ class PostgresServer:
         assert self._process is not None
         return self._process.pid
 
-    def url(self, database: str) -> str:
-        """Name a database of this server as Horarium's settings do."""
-        query = {"host": str(self._folder), "port": str(PORT)}
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def url(self, database: str, *, folder: Path | None = None) -> str:
+        """Name a database of this server as Horarium's settings do; ``folder`` has another socket that leads to it."""
+        query = {"host": str(folder or self._folder), "port": str(PORT)}
         return URL.create("postgresql", username=SUPERUSER, database=database, query=query).render_as_string()
 
     def create(self) -> None:
         """Lay out the data folder."""
         self._folder.chmod(0o755)
-        self._data.mkdir(mode=0o700)
+        self._data.mkdir(mode=0o700, exist_ok=True)
         self._log.touch()
         if self._owner is not None:
             for path in (self._folder, self._data, self._log):
@@ -168,9 +173,9 @@ class PostgresServer:
 
 
 @contextmanager
-def running_postgres() -> Iterator[PostgresServer]:
+def running_postgres(folder: Path | None = None) -> Iterator[PostgresServer]:
     """Run a server for the length of the block and leave nothing behind."""
-    folder = Path(tempfile.mkdtemp(prefix="horarium-pg-"))
+    folder = folder or Path(tempfile.mkdtemp(prefix="horarium-pg-"))
     server = PostgresServer(folder)
     try:
         server.create()

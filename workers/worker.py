@@ -79,6 +79,10 @@ would be the lateness of a fire after each ``kill -9``."""
 MIGRATE_EVERY: Final = timedelta(seconds=10)
 """Between two tries while the database is away. Jobs fire meanwhile."""
 
+OWN_SLOTS: Final = 1000
+"""For our own ordinary activities, which hold nothing while they wait: many records for a slow database must not keep alerts
+waiting."""
+
 READY_WITHIN: Final = timedelta(seconds=30)
 
 ActivityFunction = Callable[..., Any]
@@ -138,9 +142,10 @@ def build_workers(
     if own is not None:
         beside = jobs if DEFAULT_TASK_QUEUE in queues else []
         workers.append(_workflow_worker(settings, client, local=own.local, jobs=beside, interceptors=interceptors))
-        workers.append(_activity_worker(settings, client, SCHEDULER_TASK_QUEUE, own.remote))
+        workers.append(_activity_worker(settings, client, SCHEDULER_TASK_QUEUE, own.remote, slots=OWN_SLOTS))
         queues.discard(DEFAULT_TASK_QUEUE)
-    return workers + [_activity_worker(settings, client, queue, jobs) for queue in sorted(queues)]
+    slots = settings.job_slots
+    return workers + [_activity_worker(settings, client, queue, jobs, slots=slots) for queue in sorted(queues)]
 
 
 @asynccontextmanager
@@ -204,14 +209,14 @@ def _workflow_worker(
 
 
 def _activity_worker(
-    settings: Settings, client: Client, task_queue: str, functions: Sequence[ActivityFunction]
+    settings: Settings, client: Client, task_queue: str, functions: Sequence[ActivityFunction], *, slots: int
 ) -> Worker:
     return Worker(
         client,
         task_queue=task_queue,
         activities=functions,
-        activity_executor=ThreadPoolExecutor(settings.job_slots, "activity"),
-        max_concurrent_activities=settings.job_slots,
+        activity_executor=ThreadPoolExecutor(slots, "activity"),
+        max_concurrent_activities=slots,
         activity_task_poller_behavior=PollerBehaviorAutoscaling(),
         max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
         default_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,

@@ -22,6 +22,9 @@ class AdmissionRequest(Value):
     lasts: timedelta = timedelta(minutes=5)
     """How long the attempt can take at most, for a probe that is never heard of again."""
 
+    now: datetime = NEVER
+    """By the workflow that asks."""
+
 
 class Admission(Value):
     """Whether it may be."""
@@ -46,6 +49,9 @@ class AttemptNotice(Value):
 
     wants_retry: bool = False
     """The attempt failed by the downstream's fault, and another one would follow."""
+
+    now: datetime = NEVER
+    """By the workflow that tells it."""
 
 
 class VerdictKind(StrEnum):

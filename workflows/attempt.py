@@ -91,6 +91,7 @@ async def _ask_admission(order: AttemptOrder) -> Admission:
         is_first=run.attempt == 1,
         was_parked=run.parkings > 0,
         lasts=definition.timeout + PROBE_SLACK,
+        now=workflow.now(),
     )
     try:
         admission: Admission = await workflow.execute_local_activity(
@@ -118,6 +119,7 @@ async def _note_end(order: AttemptOrder, end: AttemptEnd, *, is_probe: bool) -> 
         is_probe=is_probe,
         ok=not at_fault,
         wants_retry=wants_retry and end.status is not AttemptStatus.CANCELLED,
+        now=workflow.now(),
     )
     try:
         verdict: Verdict = await workflow.execute_local_activity(

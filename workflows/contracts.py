@@ -56,8 +56,14 @@ REDRIVE_MANY: Final = "redrive_many"
 PROGRESS_MEMO: Final = "progress"
 """Memo of a bulk redrive: its ``BulkProgress``."""
 
-RECORD_TIMEOUT: Final = timedelta(seconds=10)
-"""For records sent by an ordinary activity, which delays nothing."""
+RECORD_TIMEOUT: Final = timedelta(minutes=2)
+"""For records sent by an ordinary activity, which delays nothing: a database may take seconds for each answer."""
+
+RECORD_HEARTBEAT_TIMEOUT: Final = timedelta(seconds=10)
+"""Records whose worker died with them are sent again so soon."""
+
+OBSERVE_TIMEOUT: Final = timedelta(seconds=10)
+"""For a look at an attempt. Another one follows."""
 
 ADMIT_ATTEMPT: Final = "admit_attempt"
 """Local activity, for jobs with a downstream only: ``AdmissionRequest -> Admission``."""

@@ -26,8 +26,10 @@ with workflow.unsafe.imports_passed_through():
         LOGIC_VERSION,
         MIRROR_REFUSED,
         OBSERVE_ATTEMPT,
+        OBSERVE_TIMEOUT,
         PLAN_FIRES,
         RECORD_EVENTS,
+        RECORD_HEARTBEAT_TIMEOUT,
         RECORD_TIMEOUT,
         RECORDS_WORKFLOW,
         RUN_WORKFLOW,
@@ -551,7 +553,7 @@ class JobWorkflow:
                 request,
                 result_type=Observation,
                 task_queue=SCHEDULER_TASK_QUEUE,
-                schedule_to_close_timeout=RECORD_TIMEOUT,
+                schedule_to_close_timeout=OBSERVE_TIMEOUT,
                 retry_policy=ONE_ATTEMPT,
             )
         except FailureError:
@@ -632,6 +634,7 @@ class JobWorkflow:
                 batch,
                 task_queue=SCHEDULER_TASK_QUEUE,
                 schedule_to_close_timeout=RECORD_TIMEOUT,
+                heartbeat_timeout=RECORD_HEARTBEAT_TIMEOUT,
                 retry_policy=ONE_ATTEMPT,
             )
         except FailureError as error:

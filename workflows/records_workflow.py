@@ -6,7 +6,13 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 
 with workflow.unsafe.imports_passed_through():
-    from workflows.contracts import RECORD_EVENTS, RECORD_TIMEOUT, RECORDS_WORKFLOW, SCHEDULER_TASK_QUEUE
+    from workflows.contracts import (
+        RECORD_EVENTS,
+        RECORD_HEARTBEAT_TIMEOUT,
+        RECORD_TIMEOUT,
+        RECORDS_WORKFLOW,
+        SCHEDULER_TASK_QUEUE,
+    )
     from workflows.job import MirrorBatch
 
 UNTIL_RECORDED = RetryPolicy(initial_interval=timedelta(seconds=5), maximum_interval=timedelta(seconds=30))
@@ -25,5 +31,6 @@ class RecordsWorkflow:
             backlog,
             task_queue=SCHEDULER_TASK_QUEUE,
             start_to_close_timeout=RECORD_TIMEOUT,
+            heartbeat_timeout=RECORD_HEARTBEAT_TIMEOUT,
             retry_policy=UNTIL_RECORDED,
         )

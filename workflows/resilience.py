@@ -3,7 +3,7 @@
 Pure decisions. What kind a failure is says ``classification``; what a downstream allows says a ``Verdict``.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
@@ -70,6 +70,7 @@ def decide_after_attempt(
 
     ``draw`` is uniform in [0, 1), from the workflow's own generator.
     """
+    end = replace(end, started_at=_start_within_attempt(end.started_at, run, now=now))
     asked_because = run.reason
     began = run.started_at is not None or _has_begun(run, end)
     run = run.model_copy(
@@ -112,6 +113,13 @@ def _has_begun(run: Run, end: AttemptEnd) -> bool:
     return (
         end.status is not AttemptStatus.CANCELLED or end.started_at is not None or run.status is not RunStatus.PENDING
     )
+
+
+def _start_within_attempt(started_at: datetime | None, run: Run, *, now: datetime) -> datetime | None:
+    """Correct a start that a worker's clock tells: it lies between dispatch and end, of which Temporal's clock tells."""
+    if started_at is None:
+        return None
+    return min(max(started_at, run.dispatched_at or started_at), now)
 
 
 def as_cancelled(end: AttemptEnd) -> AttemptEnd:

@@ -29,7 +29,9 @@ with workflow.unsafe.imports_passed_through():
     from workflows.contracts import (
         LOGIC_VERSION,
         OBSERVE_ATTEMPT,
+        OBSERVE_TIMEOUT,
         RECORD_EVENTS,
+        RECORD_HEARTBEAT_TIMEOUT,
         RECORD_TIMEOUT,
         RUN_WORKFLOW,
         SCHEDULER_TASK_QUEUE,
@@ -183,7 +185,7 @@ class RunWorkflow:
                 request,
                 result_type=Observation,
                 task_queue=SCHEDULER_TASK_QUEUE,
-                schedule_to_close_timeout=RECORD_TIMEOUT,
+                schedule_to_close_timeout=OBSERVE_TIMEOUT,
                 retry_policy=ONE_ATTEMPT,
             )
         except FailureError as error:
@@ -237,6 +239,7 @@ class RunWorkflow:
                     sent,
                     task_queue=SCHEDULER_TASK_QUEUE,
                     start_to_close_timeout=RECORD_TIMEOUT,
+                    heartbeat_timeout=RECORD_HEARTBEAT_TIMEOUT,
                     retry_policy=UNTIL_RECORDED,
                 )
             except FailureError as error:

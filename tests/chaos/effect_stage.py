@@ -17,8 +17,8 @@ from activities.database import open_database
 from activities.queries import Queries, RecordedRun
 from tests.chaos import effect_jobs
 from tests.chaos.effect_jobs import Sink
+from tests.chaos.faulty_postgres import FaultyPostgres, faulty_postgres
 from tests.chaos.stack import Stack, register
-from tests.databases import TEMPLATE, PostgresServer, make_template, running_postgres
 from tests.eventually import eventually
 from tests.temporal_servers import unique
 from tests.worker_process import WorkerProcess
@@ -41,13 +41,10 @@ class Stage:
     """What runs."""
 
     stack: Stack
-    postgres: PostgresServer
-    folder: Path
+    database: FaultyPostgres
+    """Where mirror and claims are."""
 
-    @property
-    def database_url(self) -> str:
-        """Where mirror and claims are."""
-        return self.postgres.url(TEMPLATE)
+    folder: Path
 
     def sink(self) -> tuple[Path, Sink]:
         """Make a sink of a test's own."""
@@ -73,7 +70,7 @@ class Stage:
 
     async def end_of(self, run_id: str, *, limit: timedelta = timedelta(seconds=40)) -> RecordedRun:
         """Wait until a run is over, and its last attempt is recorded too."""
-        engine = open_database(self.database_url)
+        engine = open_database(self.database.direct_url)
         queries = Queries(engine)
 
         async def over() -> RecordedRun | None:
@@ -127,10 +124,9 @@ async def start_job_worker(stage: Stage, name: str) -> None:
 @contextmanager
 def running_stage(folder: Path) -> Iterator[Stage]:
     """Run it for the length of the block."""
-    with running_postgres() as postgres:
-        make_template(postgres)
-        stack = Stack(folder, database_url=postgres.url(TEMPLATE), activities=MODULES)
-        stage = Stage(stack=stack, postgres=postgres, folder=folder)
+    with faulty_postgres() as database:
+        stack = Stack(folder, database_url=database.url, activities=MODULES)
+        stage = Stage(stack=stack, database=database, folder=folder)
         try:
             asyncio.run(_start(stage))
             yield stage

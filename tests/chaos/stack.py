@@ -32,6 +32,11 @@ class Stack:
         self.server = _start_server(server_options(folder / TEMPORAL))
 
     @property
+    def database_url(self) -> str:
+        """Where the mirror is."""
+        return self._settings["database_url"]
+
+    @property
     def address(self) -> str:
         """Where Temporal is."""
         return self.server.options.address

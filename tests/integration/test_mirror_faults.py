@@ -6,11 +6,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import make_url, text
+from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.testing import ActivityEnvironment
 
@@ -55,6 +57,21 @@ async def _is_written(writer: MirrorWriter, version: int) -> bool:
     except MirrorUnavailable:
         return False
     return True
+
+
+def _as_activity(*, is_local: bool) -> ActivityEnvironment:
+    environment = ActivityEnvironment()
+    environment.info = replace(environment.info, is_local=is_local)
+    return environment
+
+
+async def _make_slow(engine: AsyncEngine, table: str, *, seconds: float) -> None:
+    """Let PostgreSQL take its time for every statement that writes to a table."""
+    body = f"BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END"
+    async with engine.begin() as connection:
+        await connection.execute(text(f"CREATE FUNCTION take_time() RETURNS trigger LANGUAGE plpgsql AS '{body}'"))
+        trigger = f"CREATE TRIGGER take_time BEFORE INSERT ON {table} FOR EACH STATEMENT EXECUTE FUNCTION take_time()"
+        await connection.execute(text(trigger))
 
 
 @contextmanager
@@ -144,9 +161,56 @@ async def test_the_activity_fails_quietly_and_may_be_retried(sqlite_url: str) ->
     """The writer logs an outage once; a warning for each job of each fire would drown everything else."""
     writer = MirrorWriter(sqlite_url, options=OPTIONS)
     with locked(sqlite_url), pytest.raises(ApplicationError) as failure:
-        await ActivityEnvironment().run(writer.record_events, _batch(1))
+        await _as_activity(is_local=True).run(writer.record_events, _batch(1))
     assert (failure.value.type, failure.value.non_retryable) == (MIRROR_UNAVAILABLE, False)
     assert failure.value.category is ApplicationErrorCategory.BENIGN
+    await writer.close()
+
+
+async def test_a_slow_database_gets_its_time_from_who_sends_late_and_from_nobody_else(postgresql_url: str) -> None:
+    """Two seconds a statement: who holds up fires is told within the budget, and neither fails nor delays who is patient."""
+    engine = open_database(postgresql_url)
+    await _make_slow(engine, "jobs", seconds=2)
+    writer = MirrorWriter(postgresql_url, options=OPTIONS)
+    late = asyncio.create_task(_as_activity(is_local=False).run(writer.record_events, _batch(1)))
+    assert await _time_to_fail(writer) < WITHIN_BUDGET
+    assert await _time_to_fail(writer) < AT_ONCE
+    assert not late.done()
+    await late
+    assert writer.transactions == writer.rows_written == 1
+    assert writer.failing_since is None, "a commit is a commit, whoever waited for it"
+    await engine.dispose()
+    await writer.close()
+
+
+async def test_who_is_patient_is_told_soon_that_the_database_gives_no_answer_at_all(
+    postgres_of_its_own: PostgresServer,
+) -> None:
+    """Slow is not gone: the limit for one answer is a part of the budget for all."""
+    patient = WriterOptions(budget=timedelta(seconds=60), statement=timedelta(seconds=1), pause=PAUSE)
+    writer = MirrorWriter(postgres_of_its_own.url(TEMPLATE), options=OPTIONS, patient=patient)
+    await writer.write_patiently(_batch(1))
+    postgres_of_its_own.freeze()
+    begin = time.monotonic()
+    with pytest.raises(MirrorUnavailable):
+        await writer.write_patiently(_batch(2))
+    assert time.monotonic() - begin < 10
+    postgres_of_its_own.thaw()
+    await eventually(lambda: _is_written(writer, 3))
+    await writer.close()
+
+
+async def test_who_waits_long_for_the_mirror_heartbeats(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that records whose worker dies with them are sent again within seconds, however patient their sender was."""
+    monkeypatch.setattr("activities.mirror_writer.BEAT_EVERY", timedelta(seconds=0.1))
+    beats = list[object]()
+    environment = _as_activity(is_local=False)
+    environment.on_heartbeat = lambda *_: beats.append(None)
+    writer = MirrorWriter(sqlite_url, options=OPTIONS)
+    with locked(sqlite_url):
+        late = asyncio.create_task(environment.run(writer.record_events, _batch(1)))
+        await eventually(lambda: len(beats) >= 3)
+    await late
     await writer.close()
 
 

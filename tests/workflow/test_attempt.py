@@ -71,6 +71,8 @@ async def harness(temporal_server: DevServer) -> AsyncIterator[Harness]:
         "no_worker": once("plain", queue=EMPTY_QUEUE, queue_timeout=timedelta(seconds=8)),
         "late_worker": once("plain", queue=LATE_QUEUE, heartbeat_timeout=None),
         "busy": once("take", payload=4),
+        "at_once": once("fail", payload=0, retry=OFTEN),
+        "retried": once("fail", payload=5, retry=OFTEN | {"max_attempts": 6}),
     }
     client = await connect_to(temporal_server)
     async with (
@@ -158,6 +160,22 @@ async def test_a_failing_attempt_is_tried_again_until_it_succeeds(harness: Harne
     assert fences == sorted(set(fences))
     waits = [later.began - earlier.began for earlier, later in pairwise(calls)]
     assert min(waits) >= timedelta(seconds=0.9)
+
+
+async def test_a_retry_costs_at_most_six_writes_of_workflow_state(harness: Harness) -> None:
+    """As the server counts them: what a job with five retries takes more than one with none."""
+    retries = (await end_of(harness, "retried")).attempt - (await end_of(harness, "at_once")).attempt
+    assert retries == 5
+    more = await state_writes(harness, "retried") - await state_writes(harness, "at_once")
+    assert more <= 6 * retries, f"{more} writes for {retries} retries"
+
+
+async def state_writes(harness: Harness, name: str) -> int:
+    """How often the server has written the state of a job's workflow, up to its end."""
+    handle = harness.handle(harness.named[name])
+    await handle.result()
+    described = await handle.describe()
+    return described.raw_description.workflow_execution_info.state_transition_count
 
 
 async def test_a_run_is_dead_when_its_attempts_are_used_up(harness: Harness) -> None:
