@@ -26,9 +26,10 @@ logger = logging.getLogger(__name__)
 
 SWIFT: Final = WriterOptions()
 
-PATIENT: Final = WriterOptions(budget=timedelta(seconds=100), statement=timedelta(seconds=15))
-"""A transaction is nine round trips to PostgreSQL, and about thirty on a new connection: at two seconds each that is a minute. A
-database that gives no answer at all is found out by the limit for one. Less than the activity has, so that it is answered."""
+PATIENT: Final = WriterOptions(budget=timedelta(seconds=150), statement=timedelta(seconds=15))
+"""A transaction is nine round trips to PostgreSQL, and 56 where the connection has to be made: at two seconds each that is two
+minutes. A database that gives no answer at all is found out by the limit for one. Less than the activity has, so that it is
+answered."""
 
 BEAT_EVERY: Final = timedelta(seconds=3)
 """An activity that waits for the mirror heartbeats, so that its records are sent again soon after its worker has died."""
@@ -104,13 +105,15 @@ class MirrorWriter:
     async def prepare(self, *, now: datetime) -> None:
         """Connect, and make the partitions of this month and the next, so that the first records wait for neither.
 
-        For the start of a process. Never fails: a database that is away is dealt with by ``write``.
+        For the start of a process: a connection costs many round trips, and the database may be slow later. Never fails: one
+        that is away is dealt with by ``write``.
         """
         in_next_month = now.replace(day=1) + timedelta(days=31)
-        try:
-            await self._swift.upsert.prepare([now, in_next_month])
-        except Exception as error:
-            logger.warning("the mirror is not ready", extra={"error": cause_of(error)})
+        for lane in (self._patient, self._swift):
+            try:
+                await lane.upsert.prepare([now, in_next_month])
+            except Exception as error:
+                logger.warning("the mirror is not ready", extra={"error": cause_of(error)})
 
     async def check(self) -> None:
         """After a failure, look whether the database is back, in case that nobody else does. Never fails."""

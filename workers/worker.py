@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -267,7 +267,7 @@ async def _mirror(settings: Settings) -> AsyncIterator[MirrorWriter | None]:
         writer = MirrorWriter(settings.database_url)
     except InvalidDatabaseUrl as error:
         raise InvalidSettings(f"{variable_of('database_url')}: {error}") from error
-    migrating = asyncio.create_task(_migrate_when_possible(settings.database_url))
+    migrating = asyncio.create_task(_migrate_when_possible(settings.database_url, writer))
     try:
         yield writer
     finally:
@@ -275,11 +275,12 @@ async def _mirror(settings: Settings) -> AsyncIterator[MirrorWriter | None]:
         await writer.close()
 
 
-async def _migrate_when_possible(url: str) -> None:
-    """Bring the database up to date, now or when it is back. Firing does not wait for it."""
+async def _migrate_when_possible(url: str, writer: MirrorWriter) -> None:
+    """Bring the database up to date, now or when it is back, and the writer to it. Firing does not wait for it."""
     while True:
         try:
-            return await migrate(url)
+            await migrate(url)
+            return await writer.prepare(now=datetime.now(UTC))
         except Exception as error:  # whatever the driver and the network have
             logger.warning("the database cannot be migrated yet", extra={"error": f"{type(error).__name__}: {error}"})
         await asyncio.sleep(MIGRATE_EVERY.total_seconds())

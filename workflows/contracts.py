@@ -56,7 +56,7 @@ REDRIVE_MANY: Final = "redrive_many"
 PROGRESS_MEMO: Final = "progress"
 """Memo of a bulk redrive: its ``BulkProgress``."""
 
-RECORD_TIMEOUT: Final = timedelta(minutes=2)
+RECORD_TIMEOUT: Final = timedelta(minutes=3)
 """For records sent by an ordinary activity, which delays nothing: a database may take seconds for each answer."""
 
 RECORD_HEARTBEAT_TIMEOUT: Final = timedelta(seconds=10)
