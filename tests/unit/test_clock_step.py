@@ -40,7 +40,7 @@ def test_sb_114_a_clock_that_steps_a_day_forward_and_back_doubles_nothing(missed
     driver.be_away(DAY)
     pass_time(driver, 600)
     assert len(driver.started()) == HOURS_BEFORE + caught_up + 1, (
-        "the newest is a second old: live, and stands for all that is run once"
+        "the newest is live, and stands for all that is run once"
     )
     decided = driver.outcomes()
     assert sorted(decided) == [HOUR * n for n in range(1, HOURS_BEFORE + 24 + 1)], (
