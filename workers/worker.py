@@ -22,8 +22,6 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, Worker
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
-from temporalio.workflow import SandboxImportNotificationPolicy
 
 from activities.admission import Admissions
 from activities.alert import Alerter
@@ -42,6 +40,7 @@ from horarium.effect_desk import EffectDesk
 from workers.activity_module import load_job_activities
 from workers.connection import Namespace, enter_namespace, register_search_attributes
 from workers.effects import open_effects
+from workers.sandbox import keep_compiled, strict_runner
 from workers.settings import InvalidSettings, Role, Settings, variable_of
 from workers.telemetry import open_telemetry
 from workflows.alert_workflow import AlertWorkflow
@@ -105,6 +104,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
     Waits for Temporal as long as it takes. Raises ``InvalidSettings``, ``ServerTooOld``, and what makes a worker fail
     beyond repair.
     """
+    keep_compiled(WORKFLOWS)
     jobs = _load_jobs(settings) if _runs_jobs(settings) else []
     name = f"horarium-{settings.role}"
     async with (
@@ -155,15 +155,6 @@ async def _announced(settings: Settings, client: Client, jobs: Sequence[Activity
         for queue in settings.task_queues if _runs_jobs(settings) else ():
             await stack.enter_async_context(announcing(client, task_queue=queue, functions=jobs))
         yield
-
-
-def strict_runner() -> SandboxedWorkflowRunner:
-    """Make the sandbox that workflows run in: a module that nobody passed through on purpose is an error."""
-    policy = (
-        SandboxImportNotificationPolicy.WARN_ON_DYNAMIC_IMPORT
-        | SandboxImportNotificationPolicy.RAISE_ON_UNINTENTIONAL_PASSTHROUGH
-    )
-    return SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_import_notification_policy(policy))
 
 
 def _load_jobs(settings: Settings) -> list[ActivityFunction]:

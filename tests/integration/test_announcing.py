@@ -29,7 +29,7 @@ from horarium.clock import now, reading
 from tests.eventually import eventually
 from tests.temporal_servers import unique
 from workers.devserver import DevServer
-from workers.worker import strict_runner
+from workers.sandbox import strict_runner
 from workflows.catalogue import Catalogue, WorkerVersion
 from workflows.catalogue_workflow import ANNOUNCEMENTS_A_RUN, CatalogueWorkflow
 

@@ -14,7 +14,8 @@ import workflows.fire_times
 import workflows.planner
 from tests.replay.recordings import HISTORIES, history_path, list_histories, read_history
 from tests.workflow.harness import SLEEPY, job, kinds_of, running
-from workers.worker import WORKFLOWS, strict_runner
+from workers.sandbox import strict_runner
+from workers.worker import WORKFLOWS
 from workflows.contracts import LOGIC_VERSION
 from workflows.job import Tuning
 
