@@ -119,7 +119,7 @@ def log(tmp_path: Path) -> Path:
 
 FINAL_FAILURES: dict[str, tuple[dict[str, Any], str, str]] = {
     "exception": ({"max_retries": 0}, "max_attempts is reached", "ValueError"),
-    "exception, retried once": (
+    "retried once": (
         {"how": "exception", "max_retries": 1, "retry_backoff": {"kind": "fixed", "base_seconds": 0.1}},
         "max_attempts is reached",
         "ValueError",
@@ -140,8 +140,7 @@ FINAL_FAILURES: dict[str, tuple[dict[str, Any], str, str]] = {
 async def test_every_final_failure_is_a_dead_letter_once(api: httpx.AsyncClient, log: Path, name: str) -> None:
     """SB-107: with its reason, all its attempts, the last error and the checkpoint."""
     fields, reason, error_type = FINAL_FAILURES[name]
-    how = fields.pop("how", name.split(",")[0])
-    job = await create(api, log, how=how, **fields)
+    job = await create(api, log, **({"how": name} | fields))
     letter = await until_dead(api, job)
     assert letter["reason"] == reason
     assert letter["error_type"] == error_type
