@@ -42,7 +42,6 @@ from workflows.contracts import (
     UPDATE_REGISTER,
     WORKFLOW_TASK_TIMEOUT,
     job_workflow_id,
-    run_workflow_id,
 )
 from workflows.job import (
     FirePlan,
@@ -91,6 +90,9 @@ class MemoryMirror:
         self.trouble = ""
         """``down``: every write is refused; ``hung``: none is answered."""
 
+        self.trouble_of: dict[str, str] = {}
+        """The same for single jobs."""
+
         self.poison = ""
         """A run whose record the database can never hold."""
 
@@ -101,11 +103,11 @@ class MemoryMirror:
     @activity.defn(name=RECORD_EVENTS)
     async def record_events(self, batch: MirrorBatch) -> None:
         """Write a batch, or do not, as the test wants it."""
-        if self.trouble == "hung":
-            self.refusals += 1
+        trouble = self.trouble or self.trouble_of.get(_job_of(batch), "")
+        self.refusals += bool(trouble)
+        if trouble == "hung":
             await asyncio.sleep(3600)
-        if self.trouble:
-            self.refusals += 1
+        if trouble:
             raise ApplicationError("the database is away", type=MIRROR_UNAVAILABLE)
         self._write(batch)
         if self.poison in {record.run.run_id for record in batch.runs}:
@@ -149,20 +151,28 @@ class MemoryMirror:
         return True
 
 
+def _job_of(batch: MirrorBatch) -> str:
+    """Say whose records a batch has; it is of one job."""
+    owners = [batch.job, *batch.runs, *batch.attempts, *batch.ledger]
+    return next(each.job_id for each in owners if each is not None)
+
+
 class Planner:
     """The planner, with bounds of its own for each job, and trouble on request."""
 
     def __init__(self, default: Tuning) -> None:
         self.default = default
         self.tunings: dict[str, Tuning] = {}
-        self.broken = False
+        self.broken: set[str] = set()
+        """Jobs that are answered once, and then no more."""
+
         self.asked = Counter[str]()
 
     @activity.defn(name=PLAN_FIRES)
     def plan_fires(self, request: PlanRequest) -> FirePlan:
         """Answer as the real one does."""
         self.asked[request.job_id] += 1
-        if self.broken:
+        if request.job_id in self.broken and self.asked[request.job_id] > 1:
             raise RuntimeError("no such zone")
         return make_plan(request, tuning=self.tunings.get(request.job_id, self.default))
 
@@ -361,6 +371,24 @@ class Harness:
 
         return await eventually(look, limit=limit)
 
+    async def until_decided(
+        self,
+        job_id: str,
+        count: int,
+        *,
+        step: timedelta = timedelta(seconds=1),
+        limit: timedelta = timedelta(seconds=40),
+    ) -> list[Outcome]:
+        """Wait until so many fires have an outcome in the mirror; each has one, and none of the grid is left out."""
+
+        def look() -> list[Outcome]:
+            outcomes = self.mirror.outcomes(job_id)
+            assert len(outcomes) >= count, outcomes
+            assert is_gapless([nominal for nominal, _ in outcomes], step), outcomes
+            return [outcome for _, outcome in outcomes]
+
+        return await eventually(look, limit=limit)
+
     async def until_closed(self, job_id: str, lifecycle: Lifecycle, *, limit: float = 20) -> JobRecord:
         """Wait until the workflow of a job has ended; answers what the mirror says then."""
         async with asyncio.timeout(limit):
@@ -369,21 +397,29 @@ class Harness:
         assert record.lifecycle is lifecycle
         return record
 
-    async def check_and_clear(self) -> None:
-        """See that no workflow task of the jobs has failed, and end what is left of them."""
+    async def clear(self) -> list[WorkflowHistory]:
+        """End the jobs, and all that they have started, which else the workers of the next test would go on with.
+
+        Answers what has happened in the jobs' workflows.
+        """
+        found: list[WorkflowHistory] = []
         for job_id in self.jobs:
             with suppress(RPCError):
                 await self.handle(job_id).terminate()
-            for run_id in list(self.mirror.runs.get(job_id, {})):
-                with suppress(RPCError):
-                    name = run_workflow_id(tenant="default", run_id=run_id)
-                    await self.client.get_workflow_handle(name).terminate()
+            with suppress(RPCError):
+                found += await self.histories(job_id)
+        for name in children_in(found):
+            with suppress(RPCError):
+                await self.client.get_workflow_handle(name).terminate()
+        return found
+
+    def check(self, histories: Sequence[WorkflowHistory]) -> None:
+        """See that no workflow task of the jobs has failed, and that no fire had two runs."""
         if self.may_fail_tasks:
             return
         assert self.mirror.conflicts == []
-        for job_id in self.jobs:
-            failed = [event for history in await self.histories(job_id) for event in history.events if _is_bug(event)]
-            assert not failed, failed
+        failed = [event for history in histories for event in history.events if _is_bug(event)]
+        assert not failed, failed
 
 
 @asynccontextmanager
@@ -393,12 +429,10 @@ async def running(client: Client, *, tuning: Tuning = QUICK, **fields: Any) -> A
     try:
         await harness.start_workers()
         yield harness
-        await harness.check_and_clear()
     finally:
-        for job_id in harness.jobs:
-            with suppress(RPCError):
-                await harness.handle(job_id).terminate()
+        histories = await harness.clear()
         await harness.stop_workers()
+    harness.check(histories)
 
 
 @asynccontextmanager
@@ -455,6 +489,16 @@ def kinds_of(history: WorkflowHistory) -> list[str]:
 def count_kind(histories: Sequence[WorkflowHistory], kind: str) -> int:
     """Count events of a type in all runs."""
     return sum(kinds_of(history).count(kind) for history in histories)
+
+
+def children_in(histories: Sequence[WorkflowHistory]) -> list[str]:
+    """Name the workflows that a job has started, by their ids."""
+    return [
+        event.start_child_workflow_execution_initiated_event_attributes.workflow_id
+        for history in histories
+        for event in history.events
+        if event.HasField("start_child_workflow_execution_initiated_event_attributes")
+    ]
 
 
 def is_long_sleep(history: WorkflowHistory) -> bool:

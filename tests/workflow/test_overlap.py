@@ -6,8 +6,7 @@ from datetime import timedelta
 import pytest
 import pytest_asyncio
 
-from tests.eventually import eventually
-from tests.workflow.harness import QUICK, Call, Harness, is_gapless, job, side_by_side
+from tests.workflow.harness import QUICK, Call, Harness, job, side_by_side
 from workers.devserver import DevServer
 from workflows.run import Outcome, RunStatus
 
@@ -49,23 +48,11 @@ def most_at_once(calls: list[Call]) -> int:
     return most
 
 
-async def until_decided(harness: Harness, job_id: str, count: int) -> list[Outcome]:
-    """Wait until so many fires have an outcome in the mirror; each has one, and none is left out."""
-
-    def look() -> list[Outcome]:
-        outcomes = harness.mirror.outcomes(job_id)
-        assert len(outcomes) >= count, outcomes
-        assert is_gapless([nominal for nominal, _ in outcomes], timedelta(seconds=1))
-        return [outcome for _, outcome in outcomes]
-
-    return await eventually(look, limit=ENOUGH)
-
-
 async def test_skip_never_runs_two_at_once_and_says_what_it_skipped(harness: Harness) -> None:
     """SB-056: each blocked fire has an entry with the reason and the run in its way."""
     job_id = harness.named["skip"]
     await harness.until_runs(job_id, 2, limit=ENOUGH)
-    outcomes = await until_decided(harness, job_id, 8)
+    outcomes = await harness.until_decided(job_id, 8)
     assert most_at_once(harness.code.of(job_id)) == 1
     assert set(outcomes) == {Outcome.RAN, Outcome.SKIPPED}
     started = {call.run.run_id for call in harness.code.of(job_id)}
@@ -79,7 +66,7 @@ async def test_buffers_hold_fires_within_their_bounds(harness: Harness) -> None:
     one, many = harness.named["buffer_one"], harness.named["buffer_all"]
     for job_id, refused in ((one, Outcome.SKIPPED), (many, Outcome.DROPPED)):
         runs = await harness.until_runs(job_id, 3, limit=ENOUGH)
-        outcomes = await until_decided(harness, job_id, 8)
+        outcomes = await harness.until_decided(job_id, 8)
         assert most_at_once(harness.code.of(job_id)) == 1
         assert refused in outcomes
         assert [call.run.run_id for call in harness.code.of(job_id)][:3] == [run.run_id for run in runs][:3]
@@ -128,7 +115,7 @@ async def test_allow_runs_beside_each_other_up_to_its_bound(harness: Harness) ->
     """From the first meeting on runs are detached; each reports back (SB-066)."""
     job_id = harness.named["allow"]
     runs = await harness.until_runs(job_id, 6, limit=ENOUGH)
-    await until_decided(harness, job_id, 10)
+    await harness.until_decided(job_id, 10)
     assert most_at_once(harness.code.of(job_id)) == 3
     assert [run.detached for run in runs[:3]] == [False, True, True]
     assert {run.status for run in runs} == {RunStatus.SUCCESS}
@@ -140,7 +127,7 @@ async def test_a_job_that_never_drains_continues_as_new_beside_detached_runs(har
     """Some run is always active; in the end all are detached, and cross the continue-as-new."""
     job_id = harness.named["never_drains"]
     await harness.until_runs(job_id, 9, limit=ENOUGH)
-    outcomes = await until_decided(harness, job_id, 9)
+    outcomes = await harness.until_decided(job_id, 9)
     assert set(outcomes[:9]) == {Outcome.RAN}
     histories = await harness.histories(job_id)
     assert len(histories) >= 2
@@ -151,7 +138,7 @@ async def test_a_blocked_job_stays_small(harness: Harness) -> None:
     """SB-039: a job of every second behind a run of twenty wakes ever more rarely."""
     job_id = harness.named["blocked"]
     await harness.until_runs(job_id, 1, limit=ENOUGH)
-    outcomes = await until_decided(harness, job_id, 18)
+    outcomes = await harness.until_decided(job_id, 18)
     assert set(outcomes[1:18]) == {Outcome.SKIPPED}
     [history] = await harness.histories(job_id)
     assert len(history.events) < 160
