@@ -283,13 +283,13 @@ class TestOutsideARun:
 @pytest.mark.parametrize(
     ("timeout", "pause"),
     [
-        (timedelta(seconds=30), timedelta(seconds=10)),
+        (timedelta(seconds=30), timedelta(seconds=5)),
         (timedelta(seconds=3), timedelta(seconds=1)),
-        (timedelta(hours=1), timedelta(seconds=10)),
-        (None, timedelta(seconds=10)),
+        (timedelta(hours=1), timedelta(seconds=5)),
+        (None, timedelta(seconds=5)),
     ],
 )
-def test_heartbeats_go_out_thrice_in_a_timeout_and_every_ten_seconds(
+def test_heartbeats_go_out_thrice_in_a_timeout_and_every_five_seconds(
     timeout: timedelta | None, pause: timedelta
 ) -> None:
     """One lost heartbeat must not lose the attempt, and a cancellation must not wait long."""

@@ -15,8 +15,8 @@ from temporalio import activity
 
 from horarium.attempt import Attempt
 
-LONGEST_PAUSE: Final = timedelta(seconds=10)
-"""A cancellation arrives with a heartbeat, so this bounds how late it arrives."""
+LONGEST_PAUSE: Final = timedelta(seconds=5)
+"""A cancellation arrives with a heartbeat, so this bounds how late it arrives. Each one costs the server a write."""
 
 FIRST_PAUSE: Final = timedelta(milliseconds=500)
 """Attempts shorter than this send none: most jobs are short, and one heartbeat took a fire from 6.0 writes of workflow
