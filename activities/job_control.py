@@ -44,7 +44,10 @@ Answer = TypeVar("Answer")
 PATIENCE: Final = timedelta(seconds=5)
 """For one call. A job under load answers within tens of milliseconds; a person waits about as long as this."""
 
-MAYBE_APPLIED: Final = "Temporal did not answer in time; the request may still be applied: repeat it with the same key"
+MAYBE_APPLIED: Final = (
+    "Temporal did not answer in time; the request may still be applied: "
+    "repeat it, with the same Idempotency-Key if it had one"
+)
 
 _TRIES: Final = 3
 """A workflow may end between the refused start and the update, and another be started in between."""

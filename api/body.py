@@ -1,6 +1,6 @@
 """From JSON to a request model, with every error at its place. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, ClassVar, Final, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, JsonValue, ValidationError, model_validator
@@ -24,6 +24,10 @@ _MESSAGES: Final = {
     "bool_type": "give true or false",
     "union_tag_not_found": "give an object",
 }
+
+
+_VERBS: Final = ("give ", "use ")
+"""What most messages begin with."""
 
 
 class Body(BaseModel):
@@ -87,7 +91,15 @@ def one_error_a_place(errors: Iterable[tuple[str, str]]) -> Iterator[FieldError]
     above = {pointer[:end] for pointer in found for end in range(len(pointer)) if pointer[end] == "/"}
     for pointer, messages in found.items():
         if pointer not in above:
-            yield FieldError(pointer=pointer, detail=" or: ".join(messages))
+            yield FieldError(pointer=pointer, detail=_join(messages))
+
+
+def _join(messages: Sequence[str]) -> str:
+    """Say all that would be right: ``give a number or null``."""
+    for verb in _VERBS:
+        if all(each.startswith(verb) for each in messages):
+            return verb + " or ".join(each.removeprefix(verb) for each in messages)
+    return ", or ".join(messages)
 
 
 def _field_errors(details: Iterable[ErrorDetails], value: JsonValue) -> Iterator[FieldError]:

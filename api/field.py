@@ -1,10 +1,15 @@
 """Kinds of fields that several bodies have: names, text for people, and choices in any case."""
 
 import re
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from workflows.contracts import JOB_ID_PATTERN
 
 TEXT_LIMIT: Final = 200
 """Characters of a name, an owner, a label's value, an activity or a task queue."""
@@ -43,6 +48,32 @@ def _check_visible(value: str) -> str:
         raise ValueError("at least one visible character is needed")
     return check_printable(value)
 
+
+@dataclass(frozen=True)
+class Form:
+    """Text of a form: refused in words, which people read, while the schema has the pattern, which programs do."""
+
+    pattern: str
+    words: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return handler(schema) | {"pattern": self.pattern}
+
+    def _check(self, value: str) -> str:
+        if not re.fullmatch(self.pattern, value):
+            raise ValueError(self.words)
+        return value
+
+
+_IDENTIFIER_WORDS: Final = "give 1 to 128 letters (A-Z, a-z), digits, '.', '_' or '-', the first a letter or a digit"
+
+Identifier = Annotated[str, Form(JOB_ID_PATTERN, _IDENTIFIER_WORDS)]
+"""What a job's id may be, and what else is named like one."""
+
+IdentifierOrNothing = Annotated[str, Form(f"^$|{JOB_ID_PATTERN}", _IDENTIFIER_WORDS)]
 
 Name = Annotated[str, Field(max_length=TEXT_LIMIT), AfterValidator(_check_visible)]
 Text = Annotated[str, Field(max_length=TEXT_LIMIT), AfterValidator(check_printable)]

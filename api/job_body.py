@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, JsonValue
 
 from api.alert_body import AlertsBody, broken_alert_rules, define_alerts
 from api.body import Body, Integer, read_body
-from api.field import PAYLOAD_LIMIT, Name, Text, in_any_case
+from api.field import PAYLOAD_LIMIT, Form, Identifier, Name, Text, in_any_case
 from api.problem import FieldError, InvalidRequest, field_errors_of
 from api.strict_json import compact_size, escape_pointer
 from api.target_body import (
@@ -25,7 +25,6 @@ from api.target_body import (
     define_target,
     doubtful_target_settings,
 )
-from workflows.contracts import JOB_ID_PATTERN
 from workflows.error import InvalidSchedule
 from workflows.idempotency_key import DEFAULT_TEMPLATE, InvalidTemplate, check_template, is_constant
 from workflows.job import Backoff, CatchUpPolicy, Isolation, JobDefinition, OverlapPolicy, RetryPolicy
@@ -48,7 +47,10 @@ _OVERLAP_ALIASES: Final = {
 }
 """What Kubernetes calls the same policies; its ``Allow`` is ours."""
 
-_DOWNSTREAM: Final = r"^$|^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
+_DOWNSTREAM: Final = Form(
+    r"^$|^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$",
+    "give 1 to 128 letters (A-Z, a-z), digits, '.', '_', ':' or '-', the first a letter or a digit",
+)
 
 Seconds = Annotated[float, Field(ge=1, le=_TEN_YEARS)]
 
@@ -75,9 +77,8 @@ class JobBody(Body, ScheduleInput):
 
     keeps_null = frozenset({"heartbeat_timeout_seconds", "payload"})
 
-    job_id: str | None = Field(
+    job_id: Identifier | None = Field(
         default=None,
-        pattern=JOB_ID_PATTERN,
         description="Your own id for the job; upper and lower case differ. Default: one is made.",
     )
     name: Name = Field(description="For people, and without a target the name of the activity.")
@@ -141,9 +142,8 @@ class JobBody(Body, ScheduleInput):
     deadline_seconds: Seconds | None = Field(
         default=None, description="From a run's target: no attempt starts later. Default: attempts alone bound a run."
     )
-    downstream: str = Field(
+    downstream: Annotated[str, _DOWNSTREAM] = Field(
         default="",
-        pattern=_DOWNSTREAM,
         description="What the job calls. Jobs that name the same share its circuit breaker and retry budget.",
     )
     isolation: Annotated[Isolation, in_any_case(Isolation)] = Field(

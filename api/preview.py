@@ -11,9 +11,9 @@ from pydantic import BaseModel, Field, JsonValue
 
 from api.answer import FireAnswer
 from api.body import Body, Integer, read_body
+from api.field import IdentifierOrNothing
 from api.problem import FieldError, InvalidRequest, NeverFires, Problem, problem_of
 from api.strict_json import require_fit
-from workflows.contracts import JOB_ID_PATTERN
 from workflows.error import HorariumError, InvalidSchedule
 from workflows.fire_times import next_fires
 from workflows.schedule import Schedule
@@ -34,9 +34,8 @@ _BEGINNING: Final = datetime(1, 1, 1, tzinfo=UTC)
 class PreviewBody(Body, ScheduleInput):
     """A schedule, and which of its fires to show."""
 
-    job_id: str = Field(
+    job_id: IdentifierOrNothing = Field(
         default="",
-        pattern=f"^$|{JOB_ID_PATTERN}",
         description="Decides the jitter, and what H means. Without it there is none.",
     )
     after: str | None = Field(default=None, description="Show fires strictly after this time; by default now.")

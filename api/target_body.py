@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Json
 
 from activities.http_url import URL_LIMIT, InvalidUrl, looks_internal, read_url
 from api.body import Body, Integer
-from api.field import PAYLOAD_LIMIT, Name, in_any_case
+from api.field import PAYLOAD_LIMIT, Identifier, Name, in_any_case
 from api.problem import FieldError
 from api.strict_json import compact_size, escape_pointer
 from workflows.contracts import SCHEDULER_TASK_QUEUE
@@ -57,8 +57,6 @@ _CREDENTIAL_IN_QUERY: Final = re.compile(
     r"[?&][^=&]*(token|secret|passw|api_?key|apikey|signature|sig=)", re.IGNORECASE
 )
 
-_SECRET_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
-
 
 def _check_kind(value: object) -> object:
     if value not in KINDS:
@@ -78,7 +76,7 @@ def check_url(value: str) -> str:
 class SecretBody(Body):
     """Stands for a secret that the worker knows, so that its value is in no job, no history and no log."""
 
-    name: str = Field(alias="$secret", pattern=_SECRET_NAME, description="Name of the secret.")
+    name: Identifier = Field(alias="$secret", description="Name of the secret.")
 
 
 HeaderBody: TypeAlias = str | SecretBody | list[str | SecretBody]

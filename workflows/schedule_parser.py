@@ -110,7 +110,13 @@ def _explain_no_fire(parsed: ParsedSchedule, job_id: str, after: datetime) -> In
     if schedule.exclude != Exclusions() and next_fires(everything, job_id=job_id, after=after, count=1):
         return InvalidSchedule("never fires: every fire is excluded", pointer="/exclude")
     if isinstance(schedule.rule, OneOffRule):
-        return InvalidSchedule("never fires: its time has passed", pointer=parsed.pointer)
+        has_passed = next_fires(schedule, job_id=job_id, after=_FIRST_MOMENT, count=1)
+        reason = (
+            "its time has passed"
+            if has_passed
+            else "its time is outside of the calendar, which ends with the year 9999"
+        )
+        return InvalidSchedule(f"never fires: {reason}", pointer=parsed.pointer)
     return InvalidSchedule("never fires: no date and time match", pointer=parsed.pointer)
 
 

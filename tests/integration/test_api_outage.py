@@ -136,7 +136,7 @@ class TestWithoutWorkers:
             job = (await api.post("/jobs", json=WEEKLY)).json()
             path = f"/jobs/{job['job_id']}"
             refusal = await refused_for_now(api.delete(path, headers=headers))
-            assert "repeat it with the same key" in refusal.json()["detail"]
+            assert "repeat it, with the same Idempotency-Key if it had one" in refusal.json()["detail"]
             with WorkerProcess(tmp_path, address=server.options.address, database_url=sqlite_url) as worker:
                 await worker.until_ready()
                 answer = await api.delete(path, headers=headers)

@@ -152,9 +152,10 @@ class TestBodies:
         ],
     )
     async def test_an_id_that_would_not_fit_into_a_path_is_refused(self, api: httpx.AsyncClient, job_id: str) -> None:
-        """SB-137: refused at its creation, and never found."""
+        """SB-137: refused at its creation, in words, and never found."""
         problem = problem_in(await api.post("/jobs", json={**MINIMAL, "job_id": job_id}), 422)
         assert places_in(problem) == ["/job_id"]
+        assert str(problem["detail"]).startswith("job_id: give 1 to 128 letters (A-Z, a-z), digits, ")
 
     @pytest.mark.parametrize(
         "every", [0, -1, 0.0001, 0.5, 1e20, 2**63, "60", True, [], {}, "PT0S", "P1M", "-PT5M", "1 hour", ""]

@@ -97,11 +97,12 @@ def test_what_the_workers_model_takes_fits(payload: JsonValue) -> None:
         ({"title": "ABC"}, "/payload/title", "text that matches ^[a-z]+$"),
         ({"copy": 1}, "/payload/copy", "there is no such field"),
         ({"a/b~c": 1}, "/payload/a~1b~0c", "there is no such field"),
-        ({"day": "2026-02-30"}, "/payload/day", "not a valid date or: give null"),
-        ({"since": "yesterday"}, "/payload/since", "not a valid date-time or: give null"),
-        ({"wait": "5 parsecs"}, "/payload/wait", "not a valid duration or: give null"),
-        ({"key": "1234"}, "/payload/key", "not a valid uuid or: give null"),
-        ({"link": "no link"}, "/payload/link", "not a valid uri or: give null"),
+        ({"day": "2026-02-30"}, "/payload/day", "not a valid date, or give null"),
+        ({"since": "yesterday"}, "/payload/since", "not a valid date-time, or give null"),
+        ({"wait": "5 parsecs"}, "/payload/wait", "not a valid duration, or give null"),
+        ({"key": "1234"}, "/payload/key", "not a valid uuid, or give null"),
+        ({"link": "no link"}, "/payload/link", "not a valid uri, or give null"),
+        ({"price": True}, "/payload/price", "give a number or a string or null"),
         ({"send": {"by": "mail"}}, "/payload/send/address", "required"),
         ({"send": {"by": "fax"}}, "/payload/send/by", 'use one of "chat", "mail"'),
         ({"totals": {"a": "1"}}, "/payload/totals/a", "give a whole number"),
@@ -149,7 +150,7 @@ def test_beside_a_secret_everything_is_checked() -> None:
     alternatives = {"anyOf": [Mail.model_json_schema(), Chat.model_json_schema()]}
     assert found({"by": "mail", "address": {"$secret": "address"}}, alternatives) == {}
     assert found({"by": "fax", "address": {"$secret": "address"}}, alternatives) == {
-        "/payload/by": 'use "mail" or: use "chat"',
+        "/payload/by": 'use "mail" or "chat"',
         "/payload/room": "required",
     }
     assert set(found({"title": {"$secret": "title", "more": 1}})) == {"/payload/title"}

@@ -178,6 +178,7 @@ def test_what_is_plain_has_no_warnings() -> None:
     [
         ({"schedule": {"cron": "0 0 30 2 *"}}, "/schedule/cron", "no date has day of month '30' and month '2'"),
         ({"schedule": "2020-01-01T00:00:00Z"}, "/schedule", "its time has passed"),
+        ({"schedule": "9999-12-31T23:59:59Z"}, "/schedule", "its time is outside of the calendar"),
         ({"schedule": "0 9 * * *", "end_at": "2020-01-01T00:00:00Z"}, "/end_at", "before the first fire"),
         (
             {"schedule": "0 9 * * *", "start_at": "2027-01-02T00:00:00Z", "end_at": "2027-01-01T00:00:00Z"},
