@@ -1,5 +1,6 @@
 """How the command line shows things to people: short tables and lines."""
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -35,7 +36,7 @@ def print_jobs(jobs: Sequence[Mapping[str, JsonValue]]) -> None:
             _text(job["job_id"]),
             _text(job["name"]),
             _coloured(job["state"]),
-            show_schedule(job["schedule"]),
+            _text(show_schedule(job["schedule"])),
             _text(job["timezone"]),
             _text(job["next_run_at"]),
             _coloured(job["last_status"]),
@@ -59,9 +60,50 @@ def print_job(job: Mapping[str, JsonValue]) -> None:
         "last_error",
     )
     for name in (*first, *(name for name in job if name not in first)):
-        value = job.get(name)
-        if value not in (None, "", [], {}):
-            _console().print(f"[bold]{name}[/]: {_coloured(value) if name == 'state' else _text(value)}")
+        shown = show_field(name, job.get(name))
+        if shown:
+            _console().print(f"[bold]{name}[/]: {_coloured(shown) if name == 'state' else _text(shown)}")
+
+
+def show_field(name: str, value: JsonValue) -> str:
+    """Write a field of a job as a person would; empty where it says nothing."""
+    match name:
+        case "payload":
+            return "" if value is None else json.dumps(value, ensure_ascii=False)
+        case "health":
+            return _show_health(value)
+        case _ if name.endswith("_seconds") and value is not None:
+            return f"{value} s"
+        case _:
+            return _show_value(value)
+
+
+def _show_health(health: JsonValue) -> str:
+    if not isinstance(health, dict) or health.get("ok"):
+        return "ok"
+    return "; ".join(map(str, _list(health.get("reasons"))))
+
+
+def _show_value(value: JsonValue) -> str:
+    """Write words, lists with commas, and objects as ``name value``; what is nested deeper is JSON."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return ", ".join(_show_inner(each) for each in value)
+        case dict():
+            members = ((name, _show_inner(inner)) for name, inner in value.items())
+            return ", ".join(f"{name.replace('_', ' ')} {shown}" for name, shown in members if shown)
+        case _:
+            return str(value)
+
+
+def _show_inner(value: JsonValue) -> str:
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False) if value else ""
+    return _show_value(value)
 
 
 def print_runs(runs: Sequence[Mapping[str, JsonValue]]) -> None:
@@ -118,10 +160,8 @@ def print_line(text: str) -> None:
 def show_schedule(schedule: JsonValue) -> str:
     """Write the schedule of a job shortly."""
     if isinstance(schedule, dict):
-        return _text(
-            " ".join(f"{name} {value}" for name, value in schedule.items() if name not in ("anchor", "dtstart"))
-        )
-    return _text(schedule)
+        return " ".join(f"{name} {value}" for name, value in schedule.items() if name not in ("anchor", "dtstart"))
+    return str(schedule)
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str) -> None:
