@@ -9,7 +9,8 @@ workflows that ask, which is Temporal's clock: this process's may be minutes off
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable
+from collections import Counter
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
@@ -74,10 +75,24 @@ retries are the breaker's business: it opens before they are many, and nothing d
 
 
 @dataclass
+class DownstreamCounts:
+    """What has become of a downstream's attempts in this process, since it began. For metrics; nothing is decided by it."""
+
+    openings: int = 0
+    """How often this process has opened the breaker."""
+
+    probes_succeeded: int = 0
+    probes_failed: int = 0
+    verdicts: Counter[VerdictKind] = field(default_factory=Counter)
+    """What attempts were told that had failed and would be retried."""
+
+
+@dataclass
 class Gate:
     """One downstream of one tenant, as this process sees it."""
 
     budget: RetryBudget
+    counts: DownstreamCounts = field(default_factory=DownstreamCounts)
     is_known: bool = False
     """Whether this process has asked, once, if the breaker is open already."""
 
@@ -112,6 +127,10 @@ class Admissions:
         self._gates: dict[tuple[str, str], Gate] = {}
         self._chance = random.Random()
         self._telling: set[asyncio.Task[None]] = set()
+
+    def counts(self) -> Mapping[tuple[str, str], DownstreamCounts]:
+        """Get the counts by tenant and downstream. May be called in any thread."""
+        return {key: gate.counts for key, gate in self._gates.copy().items()}
 
     @activity.defn(name=ADMIT_ATTEMPT)
     async def admit_attempt(self, request: AdmissionRequest) -> Admission:
@@ -153,6 +172,12 @@ class Admissions:
             await self._count_failure(gate, notice, now=now)
         if not notice.wants_retry:
             return Verdict()
+        verdict = self._judge(gate, now=now)
+        gate.counts.verdicts[verdict.kind] += 1
+        return verdict
+
+    def _judge(self, gate: Gate, *, now: datetime) -> Verdict:
+        """Say what may follow an attempt that has failed and would be retried."""
         if gate.open_until is not None:
             parked = self._park(gate, from_=gate.open_until, was_parked=False)
             return Verdict(kind=VerdictKind.PARK, parked_until=parked.parked_until)
@@ -207,6 +232,7 @@ class Admissions:
     async def _open(self, gate: Gate, notice: AttemptNotice, *, now: datetime) -> None:
         gate.open_until = now + self._policy.open_for
         gate.parked = 0
+        gate.counts.openings += 1
         logger.warning("circuit breaker opens", extra={"tenant": notice.tenant, "downstream": notice.downstream})
         given = DownstreamInput(tenant=notice.tenant, downstream=notice.downstream, policy=self._policy)
         start = self._client.start_workflow(
@@ -241,6 +267,8 @@ class Admissions:
 
     async def _end_probe(self, gate: Gate, notice: AttemptNotice) -> None:
         """Tell the breaker how its probe ended. It must hear of it, even if that takes longer than this attempt can wait."""
+        gate.counts.probes_succeeded += notice.ok
+        gate.counts.probes_failed += not notice.ok
         telling = asyncio.create_task(self._tell_until_heard(gate, notice))
         self._telling.add(telling)
         telling.add_done_callback(self._telling.discard)

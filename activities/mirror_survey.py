@@ -15,8 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.database import reading
 from activities.deadline import Deadline
-from activities.tables import JOBS
+from activities.tables import JOBS, RUNS
 from workflows.job import Lifecycle
+from workflows.run import RunStatus
 
 OVERDUE_AFTER: Final = timedelta(minutes=1)
 """A fire may be late by a restart of a worker; past this somebody should look."""
@@ -37,6 +38,9 @@ class TenantSurvey:
     waiting_runs: int
     troubled: int
     """Jobs that cannot go on, such as with a zone that workers do not know."""
+
+    parked_runs: int = 0
+    """Active runs that wait for a downstream to recover, or for a worker that knows their activity."""
 
     overdue: int = 0
     """Jobs whose fire should have started more than a minute ago."""
@@ -73,22 +77,27 @@ class MirrorSurveyor:
         async with reading(self._engine) as connection:
             counted = (await connection.execute(_COUNTED)).all()
             due = {str(row.tenant): row for row in await connection.execute(_select_due(now))}
+            parked = {str(row.tenant): int(row.runs) for row in await connection.execute(_PARKED)}
             queues = (await connection.execute(_QUEUES)).all()
         of_tenant: dict[str, list[Row[Any]]] = defaultdict(list)
         for row in counted:
             of_tenant[str(row.tenant)].append(row)
         return MirrorSurvey(
-            tenants={tenant: _tenant_survey(rows, due.get(tenant)) for tenant, rows in of_tenant.items()},
+            tenants={
+                tenant: _tenant_survey(rows, due.get(tenant), parked_runs=parked.get(tenant, 0))
+                for tenant, rows in of_tenant.items()
+            },
             task_queues=tuple(str(row.task_queue) for row in queues),
         )
 
 
-def _tenant_survey(rows: list[Row[Any]], due: Row[Any] | None) -> TenantSurvey:
+def _tenant_survey(rows: list[Row[Any]], due: Row[Any] | None, *, parked_runs: int) -> TenantSurvey:
     return TenantSurvey(
         jobs={Lifecycle(row.state): int(row.jobs) for row in rows},
         active_runs=sum(int(row.active_runs) for row in rows),
         waiting_runs=sum(int(row.waiting_runs) for row in rows),
         troubled=sum(int(row.troubled) for row in rows),
+        parked_runs=parked_runs,
         overdue=0 if due is None else int(due.overdue),
         due_since=None if due is None else due.due_since,
     )
@@ -109,6 +118,14 @@ _COUNTED: Final = (
     )
     .where(JOBS.c.state != Lifecycle.DELETED.value)
     .group_by(JOBS.c.tenant, JOBS.c.state)
+)
+
+_PARKED: Final = (
+    # By way of the jobs that have a run under way: there is no index of runs by their status alone.
+    select(JOBS.c.tenant, func.count().label("runs"))
+    .join(RUNS, and_(RUNS.c.tenant == JOBS.c.tenant, RUNS.c.job_id == JOBS.c.job_id))
+    .where(JOBS.c.active_runs > 0, JOBS.c.state != Lifecycle.DELETED.value, RUNS.c.status == RunStatus.PARKED.value)
+    .group_by(JOBS.c.tenant)
 )
 
 _QUEUES: Final = (

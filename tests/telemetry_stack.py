@@ -22,6 +22,9 @@ TEAM_QUEUE: Final = "team"
 
 OF_TEAM: Final = {"role": "job", "task_queues": TEAM_QUEUE, "activities": "team_jobs", "examples": "false"}
 
+TOUCHY: Final = {"breaker_failures": "2", "breaker_open": "1"}
+"""The second failure in a row opens the breaker of a downstream, and soon there is a probe."""
+
 JOB_CODE = '''
 """Jobs of a team, which traces what it does."""
 
@@ -90,7 +93,7 @@ def telling(folder: Path, *, database_url: str, **variables: str) -> Iterator[Te
         known = {"address": server.options.address, "database_url": database_url, "log_format": "json"}
         with patch.dict(os.environ, variables):
             scheduler = WorkerProcess(
-                _folder(folder, "scheduler"), role="scheduler", metrics_port=ports["scheduler"], **known
+                _folder(folder, "scheduler"), role="scheduler", metrics_port=ports["scheduler"], **TOUCHY, **known
             )
             cleanup.enter_context(scheduler)
             team = WorkerProcess(_folder(folder, "team"), metrics_port=ports["team"], **OF_TEAM, **known)

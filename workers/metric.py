@@ -6,14 +6,17 @@ the first hundred, and ``_other`` for the rest. Counting is an addition in a dic
 
 import time
 from collections import Counter as Counts
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from opentelemetry.trace import SpanContext
 
+from activities.admission import Admissions, DownstreamCounts
 from activities.mirror_writer import MirrorWriter
+from workflows.admission import VerdictKind
 from workflows.job_news import JobNews, RunNews
 from workflows.run import Outcome, RunKind
 
@@ -22,11 +25,19 @@ METER: Final = "horarium"
 TENANTS: Final = 100
 """Tenants that are told apart in a process's metrics."""
 
+DOWNSTREAMS: Final = 100
+"""Downstreams that are told apart in a process's metrics."""
+
 OTHER: Final = "_other"
-"""The label of all further tenants. No tenant can have this name."""
+"""The label of all further tenants or downstreams. None can have this name."""
 
 LATENESS_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 """Seconds. The promise is a second; a restart takes some; an hour is an outage."""
+
+LabelledCounts: TypeAlias = list[tuple[tuple[str, ...], int]]
+"""Counts by the values of labels."""
+
+ReadCounts: TypeAlias = Callable[[DownstreamCounts], LabelledCounts]
 
 _WITH_A_FIRE: Final = frozenset({RunKind.SCHEDULED, RunKind.CATCH_UP})
 
@@ -62,6 +73,22 @@ class TenantLabel:
                 return OTHER
             self._known.add(tenant)
         return tenant
+
+
+class DownstreamLabel:
+    """Makes downstreams labels, each with its tenant."""
+
+    def __init__(self, *, most: int = DOWNSTREAMS) -> None:
+        self._most = most
+        self._known: set[tuple[str, str]] = set()
+
+    def of(self, tenant: str, downstream: str) -> tuple[str, str]:
+        """Name a downstream, or say that it is one of the others."""
+        if (tenant, downstream) not in self._known:
+            if len(self._known) >= self._most:
+                return OTHER, OTHER
+            self._known.add((tenant, downstream))
+        return tenant, downstream
 
 
 class JobMetrics:
@@ -156,6 +183,58 @@ def watch_mirror(meter: Meter, writer: MirrorWriter) -> None:
         unit="s",
         description="Age of the oldest record that this process was given and has not written.",
     )
+
+
+def watch_downstreams(meter: Meter, admissions: Admissions) -> None:
+    """Show what a process sees of the downstreams of its jobs. Whether a breaker is open is a gauge, alike for all processes."""
+    label = DownstreamLabel()
+    for name, unit, description, labels, read in (
+        ("breaker_openings", "{opening}", "Circuit breakers that this process has opened.", (), openings_of),
+        ("probes", "{probe}", "Attempts that tried an open downstream, and have ended.", ("result",), probes_of),
+        (
+            "retry_verdicts",
+            "{attempt}",
+            "Attempts that failed by their downstream's fault and would be retried, by what they were told.",
+            ("verdict",),
+            verdicts_of,
+        ),
+    ):
+        observe = partial(_observe_downstreams, admissions, label, labels, read)
+        meter.create_observable_counter(f"horarium_{name}", [observe], unit=unit, description=description)
+
+
+def count_by_downstream(
+    seen: Mapping[tuple[str, str], DownstreamCounts], label: DownstreamLabel, read: ReadCounts
+) -> Mapping[tuple[str, ...], int]:
+    """Add up what is counted of downstreams, by their labels and those that ``read`` adds."""
+    counted: Counts[tuple[str, ...]] = Counts()
+    for (tenant, downstream), counts in seen.items():
+        for values, count in read(counts):
+            counted[(*label.of(tenant, downstream), *values)] += count
+    return counted
+
+
+def openings_of(counts: DownstreamCounts) -> LabelledCounts:
+    """How often the breaker was opened."""
+    return [((), counts.openings)]
+
+
+def probes_of(counts: DownstreamCounts) -> LabelledCounts:
+    """How probes ended."""
+    return [(("success",), counts.probes_succeeded), (("failed",), counts.probes_failed)]
+
+
+def verdicts_of(counts: DownstreamCounts) -> LabelledCounts:
+    """What failed attempts were told."""
+    return [((kind.value,), counts.verdicts[kind]) for kind in VerdictKind]
+
+
+def _observe_downstreams(
+    admissions: Admissions, label: DownstreamLabel, labels: tuple[str, ...], read: ReadCounts, _: CallbackOptions
+) -> list[Observation]:
+    names = ("tenant", "downstream", *labels)
+    counted = count_by_downstream(admissions.counts(), label, read)
+    return [Observation(count, dict(zip(names, values, strict=True))) for values, count in counted.items()]
 
 
 def mirror_lag(writer: MirrorWriter) -> float:

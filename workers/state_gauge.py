@@ -25,6 +25,7 @@ from temporalio.service import RPCError
 from activities.backlog import Backlog, QueueKind, read_backlog
 from activities.mirror_survey import MirrorSurvey, MirrorSurveyor, TenantSurvey
 from activities.mirror_writer import MirrorWriter
+from activities.open_breaker import list_open_breakers
 from workers.metric import TenantLabel
 from workflows.contracts import RECORDS_WORKFLOW, SCHEDULER_TASK_QUEUE
 from workflows.error import Unavailable
@@ -57,6 +58,9 @@ class Snapshot:
     backlogs: tuple[Backlog, ...] | None = None
     """Of the queues of jobs, and of our own two."""
 
+    open_breakers: tuple[tuple[str, str], ...] | None = None
+    """By tenant and downstream."""
+
     records_open: int | None = None
     """Workflows that carry records which the mirror did not take."""
 
@@ -77,8 +81,12 @@ class InstallationLook:
         mirror, _ = await asyncio.gather(self._survey(now), self._writer.check())
         if mirror is not None:
             self._task_queues = mirror.task_queues
-        backlogs, records_open = await asyncio.gather(self._read_backlogs(), self._count_records_workflows())
-        return Snapshot(taken_at=now, mirror=mirror, backlogs=backlogs, records_open=records_open)
+        backlogs, records_open, open_breakers = await asyncio.gather(
+            self._read_backlogs(), self._count_records_workflows(), self._list_open_breakers()
+        )
+        return Snapshot(
+            taken_at=now, mirror=mirror, backlogs=backlogs, records_open=records_open, open_breakers=open_breakers
+        )
 
     async def _survey(self, now: datetime) -> MirrorSurvey | None:
         try:
@@ -104,6 +112,12 @@ class InstallationLook:
         query = f"WorkflowType = '{RECORDS_WORKFLOW}' AND ExecutionStatus = 'Running'"
         try:
             return (await self._client.count_workflows(query, rpc_timeout=PATIENCE)).count
+        except (RPCError, RuntimeError):
+            return None
+
+    async def _list_open_breakers(self) -> tuple[tuple[str, str], ...] | None:
+        try:
+            return tuple(await list_open_breakers(self._client, limit=PATIENCE))
         except (RPCError, RuntimeError):
             return None
 
@@ -198,6 +212,10 @@ def _read_records_open(seen: Snapshot) -> Iterator[Reading]:
         yield (), float(seen.records_open)
 
 
+def _read_open_breakers(seen: Snapshot) -> Iterator[Reading]:
+    yield from ((breaker, 1.0) for breaker in seen.open_breakers or ())
+
+
 def _of_tenants(count: Callable[[TenantSurvey], int]) -> Callable[[Snapshot], Iterator[Reading]]:
     return lambda seen: (((tenant,), float(count(survey))) for tenant, survey in _tenants(seen))
 
@@ -238,6 +256,20 @@ STATE_GAUGES: Final = (
         description="Runs that were decided and wait: for another run of their job, or in the catch-up lane.",
         labels=("tenant",),
         read=_of_tenants(lambda survey: survey.waiting_runs),
+    ),
+    StateGauge(
+        name="horarium_parked_runs",
+        unit="{run}",
+        description="Active runs that wait for a downstream to recover, or for a worker that knows their activity.",
+        labels=("tenant",),
+        read=_of_tenants(lambda survey: survey.parked_runs),
+    ),
+    StateGauge(
+        name="horarium_open_breakers",
+        unit="{breaker}",
+        description="Circuit breakers that are open, each 1.",
+        labels=("tenant", "downstream"),
+        read=_read_open_breakers,
     ),
     StateGauge(
         name="horarium_troubled_jobs",

@@ -35,10 +35,11 @@ from temporalio.runtime import (
 )
 from temporalio.worker import Interceptor
 
+from activities.admission import Admissions
 from activities.database import Limits, open_database
 from activities.mirror_survey import MirrorSurveyor
 from activities.mirror_writer import MirrorWriter
-from workers.metric import METER, JobMetrics, show_build, watch_mirror
+from workers.metric import METER, JobMetrics, show_build, watch_downstreams, watch_mirror
 from workers.metrics_endpoint import MetricsPage, MetricsServer
 from workers.news import Listener, NewsInterceptor
 from workers.otel import Signal, describe_process, exporter_names, load_exporters, otlp_endpoint, protocol_of
@@ -77,10 +78,13 @@ class Telemetry:
         return [NewsInterceptor(listeners, attempt_scope=self.tracer.enter_attempt if self.tracer else None)]
 
     @asynccontextmanager
-    async def watching(self, *, database_url: str, writer: MirrorWriter | None, client: Client) -> AsyncIterator[None]:
-        """Show the mirror's writer of this process, and the state of the whole installation, while the body runs.
+    async def watching(
+        self, *, database_url: str, writer: MirrorWriter | None, client: Client, admissions: Admissions | None = None
+    ) -> AsyncIterator[None]:
+        """Show the mirror's writer and the downstreams of this process, and the state of the whole installation, while the
+        body runs.
 
-        A process without a writer has no database, and shows neither.
+        A process without a writer has no database, and shows none of it.
         """
         if self.meter is None or writer is None:
             yield
@@ -89,6 +93,8 @@ class Telemetry:
         surveyor = MirrorSurveyor(engine, limit=SURVEY_LIMIT)
         snapshot = LastingSnapshot(InstallationLook(surveyor=surveyor, writer=writer, client=client))
         watch_mirror(self.meter, writer)
+        if admissions is not None:
+            watch_downstreams(self.meter, admissions)
         show_state(self.meter, snapshot)
         try:
             yield

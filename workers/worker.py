@@ -97,6 +97,9 @@ class OwnActivities:
     remote: Sequence[ActivityFunction]
     """Called through the scheduler queue."""
 
+    admissions: Admissions | None = None
+    """Of them, whoever knows the downstreams; for metrics."""
+
 
 async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
     """Be a worker until ``stop`` is set and running attempts have ended or their grace is over.
@@ -117,7 +120,12 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
             client, interceptors = namespace.client, telemetry.interceptors()
             async with (
                 _own_activities(settings, namespace, writer) as own,
-                telemetry.watching(database_url=settings.database_url, writer=writer, client=client),
+                telemetry.watching(
+                    database_url=settings.database_url,
+                    writer=writer,
+                    client=client,
+                    admissions=None if own is None else own.admissions,
+                ),
                 _announced(settings, client, jobs),
             ):
                 workers = build_workers(
@@ -245,6 +253,7 @@ def _bind_own_activities(
     return OwnActivities(
         local=[planner.plan_fires, writer.record_events, admissions.admit_attempt, admissions.note_attempt],
         remote=[writer.record_events, observer.observe_attempt, redrives.redrive_many, alerter.send_alert],
+        admissions=admissions,
     )
 
 

@@ -136,6 +136,12 @@ def downstream_workflow_id(*, tenant: str, downstream: str) -> str:
     return f"downstream/{tenant}/{downstream}"
 
 
+def named_downstream(workflow_id: str) -> tuple[str, str]:
+    """Read tenant and downstream out of the name of an open breaker's workflow."""
+    _, tenant, downstream = workflow_id.split("/", 2)
+    return tenant, downstream
+
+
 def scheduled_run_id(*, job_id: str, nominal: datetime) -> str:
     """Name a scheduled or catch-up run. One nominal time has one name, which is what makes a second run impossible."""
     return f"{job_id}:{nominal.astimezone(UTC):%Y%m%dT%H%M%SZ}"

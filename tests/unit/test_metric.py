@@ -8,7 +8,9 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
 from opentelemetry.trace import INVALID_SPAN_CONTEXT
 
-from workers.metric import METER, OTHER, JobMetrics, TenantLabel
+from activities.admission import DownstreamCounts
+from workers.metric import METER, OTHER, DownstreamLabel, JobMetrics, TenantLabel, count_by_downstream, verdicts_of
+from workflows.admission import VerdictKind
 from workflows.job import LedgerEntry
 from workflows.job_news import JobNews, RunNews
 from workflows.run import Attempt, AttemptStatus, Outcome, Run, RunKind, RunStatus
@@ -107,3 +109,19 @@ def test_a_tenant_keeps_its_label() -> None:
     """The first ones do, for as long as the process lives."""
     label = TenantLabel(most=2)
     assert [label.of(tenant) for tenant in ("a", "b", "c", "a", "d", "b")] == ["a", "b", OTHER, "a", OTHER, "b"]
+
+
+def test_downstreams_beyond_the_first_ones_share_a_series_and_nothing_is_lost() -> None:
+    """A tenant may name as many downstreams as it likes."""
+    seen = {("default", f"bank-{n}"): DownstreamCounts(openings=1) for n in range(1_000)}
+    counted = count_by_downstream(seen, DownstreamLabel(most=10), lambda counts: [((), counts.openings)])
+    assert len(counted) == 11
+    assert counted[OTHER, OTHER] == 990
+    assert sum(counted.values()) == 1_000
+
+
+def test_what_failed_attempts_were_told_is_counted_by_each_word() -> None:
+    """All words are there from the beginning, so that the first death of a budget is an increase."""
+    counts = DownstreamCounts()
+    counts.verdicts[VerdictKind.EXHAUSTED] += 2
+    assert verdicts_of(counts) == [(("retry",), 0), (("park",), 0), (("exhausted",), 2)]
