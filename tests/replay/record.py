@@ -1,7 +1,7 @@
 """Records the histories and states of this version: ``python -m tests.replay.record [SCENARIO...]``.
 
-Before the first tagged version the files are made anew whenever a workflow changes; from then on files are added only,
-when ``LOGIC_VERSION`` has been raised, and never edited.
+What no release has frozen is made anew. From a release on its files are kept, so recordings of a change that alters commands are
+added, under a raised ``LOGIC_VERSION``; a scenario that is new is added as it is.
 """
 
 import asyncio
@@ -15,26 +15,65 @@ from zoneinfo import ZoneInfo
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.client import WorkflowHistory
+from temporalio.client import Client, WorkflowHistory
+from temporalio.worker import Worker
 
-from tests.replay.recordings import history_path, state_path, write_history, write_state
+from horarium.catalogue import ANNOUNCE, CATALOGUE_WORKFLOW
+from tests.release.frozen import REPOSITORY, frozen_files
+from tests.replay.lone_scenario import play_all
+from tests.replay.recordings import history_path, list_recordings, state_path, write_history, write_state
 from tests.replay.scenario import (
     AT_A_TIME,
+    DOWNSTREAM,
     MISSED,
+    TEAM,
     TOGETHER,
     WITHOUT_MIRROR,
     Scenario,
+    play_downstream,
     play_missed,
     play_without_mirror,
 )
-from tests.temporal_servers import server_options
+from tests.temporal_servers import connect_to, server_options
 from tests.workflow.harness import Harness, chain_of, job, kinds_of, side_by_side, skipping_time
+from tests.workflow.team_workflow import Settlement, hang, refuse
 from workers.devserver import DevServer
-from workflows.contracts import JOB_WORKFLOW, LOGIC_VERSION, RECORDS_WORKFLOW, RUN_WORKFLOW, job_workflow_id
+from workflows.contracts import (
+    ALERT_WORKFLOW,
+    BULK_REDRIVE_WORKFLOW,
+    DOWNSTREAM_WORKFLOW,
+    JOB_WORKFLOW,
+    LOGIC_VERSION,
+    RECORDS_WORKFLOW,
+    RUN_WORKFLOW,
+    SIGNAL_RUN_ENDED,
+    UPDATE_ASK_PROBE,
+    UPDATE_DELETE,
+    UPDATE_END_PROBE,
+    UPDATE_REDRIVE,
+    UPDATE_REGISTER,
+    job_workflow_id,
+)
 
-CLASSES = {JOB_WORKFLOW: "JobWorkflow", RUN_WORKFLOW: "RunWorkflow", RECORDS_WORKFLOW: "RecordsWorkflow"}
-ARGUMENTS = {JOB_WORKFLOW: "JobInput", RUN_WORKFLOW: "RunInput", RECORDS_WORKFLOW: "MirrorBatch"}
-COMMANDS = {"register": "RegisterCommand", "delete": "DeleteCommand"}
+CLASSES = {
+    JOB_WORKFLOW: ("JobWorkflow", "JobInput"),
+    RUN_WORKFLOW: ("RunWorkflow", "RunInput"),
+    RECORDS_WORKFLOW: ("RecordsWorkflow", "MirrorBatch"),
+    ALERT_WORKFLOW: ("AlertWorkflow", "Alert"),
+    BULK_REDRIVE_WORKFLOW: ("BulkRedriveWorkflow", "BulkRequest"),
+    CATALOGUE_WORKFLOW: ("CatalogueWorkflow", "CatalogueInput"),
+    DOWNSTREAM_WORKFLOW: ("DownstreamWorkflow", "DownstreamInput"),
+}
+"""By the name of a workflow: its class, and that of its argument."""
+
+COMMANDS = {
+    UPDATE_REGISTER: "RegisterCommand",
+    UPDATE_DELETE: "DeleteCommand",
+    UPDATE_REDRIVE: "RedriveCommand",
+    UPDATE_ASK_PROBE: "ProbeRequest",
+    UPDATE_END_PROBE: "ProbeReport",
+}
+SIGNALS = {SIGNAL_RUN_ENDED: "Run", ANNOUNCE: "Announcement"}
 
 KEPT = 3
 """Runs of one workflow that are kept: the first, and the last ones, which have what a scenario is about."""
@@ -49,10 +88,16 @@ async def main(names: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         server = DevServer(server_options(Path(folder)))
         server.wait_until_ready()
+        client = await connect_to(server)
+        team = Worker(client, task_queue=TEAM, workflows=[Settlement], activities=[refuse, hang])
         try:
-            await record_together(server, names)
+            async with team:
+                await record_together(server, names)
+            await record_group(server, DOWNSTREAM, play_downstream, names)
             await record_group(server, MISSED, play_missed, names)
             await record_group(server, WITHOUT_MIRROR, play_without_mirror, names)
+            for name, workflow_id in (await play_all(client, names)).items():
+                await write_scenario(client, name, workflow_id)
         finally:
             server.stop()
     if not names or "dst-night" in names:
@@ -81,7 +126,8 @@ async def record_group(server: DevServer, scenarios: Mapping[str, Scenario], pla
         await play(harness)
         for name in scenarios:
             if not names or name in names:
-                await write_scenario(harness, name, job_workflow_id(tenant="default", job_id=harness.named[name]))
+                workflow_id = job_workflow_id(tenant="default", job_id=harness.named[name])
+                await write_scenario(harness.client, name, workflow_id)
 
 
 async def record_dst_night() -> None:
@@ -98,7 +144,7 @@ async def record_dst_night() -> None:
         }
         job_id = await harness.register(job(schedule=schedule))
         await harness.started[job_id].result()
-        await write_scenario(harness, "dst-night", job_workflow_id(tenant="default", job_id=job_id))
+        await write_scenario(harness.client, "dst-night", job_workflow_id(tenant="default", job_id=job_id))
 
 
 def next_gap(now: datetime) -> datetime:
@@ -111,41 +157,54 @@ def next_gap(now: datetime) -> datetime:
             return moment
 
 
-async def write_scenario(harness: Harness, name: str, workflow_id: str) -> None:
-    """Write the kept runs of a job's workflow, of its children, and their arguments."""
+async def write_scenario(client: Client, name: str, workflow_id: str) -> None:
+    """Write the kept runs of a workflow, of its children, and their arguments."""
     # One that still sleeps has decided nothing, and there is nothing to replay.
-    chain = [
-        each for each in await chain_of(harness.client, workflow_id) if "workflow_task_completed" in kinds_of(each)
-    ]
+    chain = [each for each in await chain_of(client, workflow_id) if "workflow_task_completed" in kinds_of(each)]
     kept = [*chain[:1], *chain[1:][-(KEPT - 1) :]]
     children = [child for history in chain for child in children_of(history)]
     for child in children[:2]:
-        kept += (await chain_of(harness.client, child))[:1]
+        kept += (await chain_of(client, child))[:2]
+    recorded = list_recordings(LOGIC_VERSION, name)
+    if {path.relative_to(REPOSITORY).as_posix() for path in recorded} & frozen_files(REPOSITORY).keys():
+        print(f"{name}: kept as a release has it; raise LOGIC_VERSION if it does not replay any more")
+        return
+    for path in recorded:
+        path.unlink()
     for number, history in enumerate(kept, start=1):
-        kind = history.events[0].workflow_execution_started_event_attributes.workflow_type.name
+        workflow, argument = CLASSES[type_of(history)]
         title = f"{LOGIC_VERSION}-{name}" if len(kept) == 1 else f"{LOGIC_VERSION}-{name}-{number}"
-        write_history(history_path(CLASSES[kind], title), history)
-        for value, data in arguments_of(history.events, ARGUMENTS[kind]):
+        write_history(history_path(workflow, title), history)
+        for value, data in arguments_of(history.events, argument):
             write_state(state_path(value, title), data)
     print(f"{name}: {len(kept)} histories, {sum(len(history.events) for history in kept)} events")
 
 
+def type_of(history: WorkflowHistory) -> str:
+    """Name the type of a workflow."""
+    return history.events[0].workflow_execution_started_event_attributes.workflow_type.name
+
+
 def children_of(history: WorkflowHistory) -> Iterator[str]:
-    """Name the workflows that a run started."""
+    """Name the workflows of ours that a run started."""
     for event in history.events:
-        if event.HasField("child_workflow_execution_started_event_attributes"):
-            yield event.child_workflow_execution_started_event_attributes.workflow_execution.workflow_id
+        started = event.child_workflow_execution_started_event_attributes
+        if started.workflow_type.name in CLASSES:
+            yield started.workflow_execution.workflow_id
 
 
 def arguments_of(events: Sequence[HistoryEvent], value: str) -> Iterator[tuple[str, bytes]]:
-    """List what a run was given: its input, and the commands that came."""
-    [given] = events[0].workflow_execution_started_event_attributes.input.payloads
-    yield value, given.data
+    """List what a run was given: its input, if it has any, and the commands and signals that came."""
+    for given in events[0].workflow_execution_started_event_attributes.input.payloads:
+        yield value, given.data
     for event in events:
         accepted = event.workflow_execution_update_accepted_event_attributes.accepted_request.input
         payloads: list[Payload] = list(accepted.args.payloads)
         if accepted.name in COMMANDS and payloads:
             yield COMMANDS[accepted.name], payloads[0].data
+        signalled = event.workflow_execution_signaled_event_attributes
+        if signalled.signal_name in SIGNALS:
+            yield SIGNALS[signalled.signal_name], signalled.input.payloads[0].data
 
 
 if __name__ == "__main__":

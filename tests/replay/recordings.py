@@ -29,6 +29,18 @@ def list_histories() -> list[Path]:
     return sorted(HISTORIES.glob("*/*.json.gz"))
 
 
+def scenario_of(path: Path) -> str:
+    """Name the scenario that a recording is of."""
+    parts = path.name.partition(".")[0].split("-")[1:]
+    return "-".join(parts[:-1] if parts[-1].isdigit() else parts)
+
+
+def list_recordings(version: int, scenario: str) -> list[Path]:
+    """All that was recorded of a scenario under a logic version: histories and states."""
+    recorded = (path for path in (*list_histories(), *list_states()) if path.name.startswith(f"{version}-{scenario}"))
+    return [path for path in recorded if scenario_of(path) == scenario]
+
+
 def list_states() -> list[Path]:
     """All recorded states."""
     return sorted(STATES.glob("*/*.json"))

@@ -11,7 +11,10 @@ from datetime import timedelta
 
 from tests.eventually import eventually
 from tests.workflow.harness import QUICK, SLEEPY, Harness, every, job, refusal_of
+from workflows.alert_rule import AlertKind, AlertRules
 from workflows.job import JobDefinition, Tuning
+from workflows.run import RunStatus
+from workflows.target import WorkflowTarget
 
 ENOUGH = timedelta(seconds=60)
 SECOND = timedelta(seconds=1)
@@ -54,6 +57,15 @@ def until_told(count: int) -> Play:
     return play
 
 
+def until_successes(count: int) -> Play:
+    """Wait for so many runs that succeeded."""
+
+    async def play(harness: Harness, job_id: str) -> None:
+        await eventually(lambda: harness.mirror.statuses(job_id)[RunStatus.SUCCESS] >= count, limit=ENOUGH)
+
+    return play
+
+
 async def update_while_sleeping(harness: Harness, job_id: str) -> None:
     """Wake it for nothing, and then delete it."""
     await harness.until_runs(job_id, 1, limit=ENOUGH)
@@ -77,12 +89,45 @@ async def delete_with_its_runs(harness: Harness, job_id: str) -> None:
     await harness.started[job_id].result()
 
 
+async def restore(harness: Harness, job_id: str) -> None:
+    """Let it go on from what the mirror knows."""
+    await harness.until_runs(job_id, 2, limit=ENOUGH)
+    await harness.restore(job_id)
+    await harness.until_runs(job_id, 4, limit=ENOUGH)
+
+
+async def redrive_the_first(harness: Harness, job_id: str) -> None:
+    """A dead run, once more; it dies again."""
+    [first, *_] = await harness.until_runs(job_id, 1, limit=ENOUGH)
+    answer = await harness.redrive(first, job_id=job_id)
+
+    def is_dead_again() -> bool:
+        redriven = harness.mirror.runs[job_id].get(answer.run_id)
+        return redriven is not None and redriven.status is RunStatus.DEAD
+
+    await eventually(is_dead_again, limit=ENOUGH)
+
+
+async def until_alerts(harness: Harness, job_id: str) -> None:
+    """Wait until somebody was told that a run is dead, and that another one will not finish in time."""
+
+    def are_told() -> bool:
+        return {alert.kind for alert in harness.alerts.taken if alert.job_id == job_id} >= {*ALERTS.on}
+
+    await eventually(are_told, limit=ENOUGH)
+
+
 async def cancel_in_temporal(harness: Harness, job_id: str) -> None:
     """While a run is active."""
     await eventually(lambda: harness.code.of(job_id), limit=ENOUGH)
     await harness.handle(job_id).cancel()
     await harness.started[job_id].result()
 
+
+ALERTS = AlertRules(on=(AlertKind.DEAD, AlertKind.NOT_FINISHED), finish_within=2 * SECOND)
+
+TEAM = "team-of-the-recordings"
+"""Task queue of the workflows that jobs start."""
 
 TOGETHER: dict[str, Scenario] = {
     "plain-fires": Scenario(definition=job(every_seconds=2), play=until_runs(8)),
@@ -129,6 +174,27 @@ TOGETHER: dict[str, Scenario] = {
         ),
         play=until_runs(1),
     ),
+    "detached-continued": Scenario(
+        definition=job("fail", every_seconds=20, payload=3, retry={**OFTEN, "max_attempts": 4}, isolation="workflow"),
+        play=until_runs(1),
+        tuning=QUICK.model_copy(update={"history_limit": 12}),
+    ),
+    "workflow-target": Scenario(
+        definition=job(
+            "Settlement",
+            every_seconds=5,
+            payload="fail twice",
+            retry=OFTEN,
+            target=WorkflowTarget(workflow="Settlement", task_queue=TEAM),
+        ),
+        play=until_runs(1),
+    ),
+    "redriven": Scenario(definition=job("fail_for_good", every_seconds=5), play=redrive_the_first),
+    "restored": Scenario(definition=job(every_seconds=2), play=restore),
+    "alerts": Scenario(definition=job("fail_for_good", every_seconds=3, alerts=ALERTS), play=until_alerts),
+    "alerts-of-a-run": Scenario(
+        definition=job("fail_for_good", every_seconds=5, alerts=AlertRules(), isolation="workflow"), play=until_runs(1)
+    ),
     "registered-again": Scenario(
         definition=job("fail", every_seconds=1, payload=9, retry=OFTEN), play=delete_and_register_again
     ),
@@ -160,6 +226,28 @@ WITHOUT_MIRROR: dict[str, Scenario] = {
     "backlog": Scenario(definition=job(), play=until_runs(12), tuning=QUICK.model_copy(update={"outbox_limit": 6})),
 }
 """The mirror is away until they have fired for a while."""
+
+
+DOWNSTREAM: dict[str, Scenario] = {
+    "downstream-outage": Scenario(
+        definition=job("call_out", downstream="bank", overlap="allow"), play=until_successes(2)
+    ),
+    "downstream-outage-detached": Scenario(
+        definition=job("call_out", downstream="post", overlap="allow", isolation="workflow"), play=until_successes(2)
+    ),
+}
+"""What they call is down when they begin."""
+
+
+async def play_downstream(harness: Harness) -> None:
+    """Let runs die of the retry budget, and wait for an open breaker; then a probe closes it."""
+    harness.code.is_downstream_down = True
+    told = {RunStatus.DEAD, RunStatus.PARKED}
+    await eventually(
+        lambda: all(told <= {*harness.mirror.statuses(harness.named[name])} for name in DOWNSTREAM), limit=ENOUGH
+    )
+    harness.code.is_downstream_down = False
+    await asyncio.gather(*(each.play(harness, harness.named[name]) for name, each in DOWNSTREAM.items()))
 
 
 async def play_missed(harness: Harness) -> None:

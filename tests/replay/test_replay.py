@@ -12,7 +12,7 @@ from temporalio.worker import Replayer
 
 import workflows.fire_times
 import workflows.planner
-from tests.replay.recordings import HISTORIES, history_path, list_histories, read_history
+from tests.replay.recordings import HISTORIES, history_path, list_histories, read_history, scenario_of
 from tests.workflow.harness import SLEEPY, job, kinds_of, running
 from workers.sandbox import strict_runner
 from workers.worker import WORKFLOWS
@@ -40,7 +40,7 @@ async def test_a_recorded_history_replays(path: Path) -> None:
 def test_this_version_has_recordings_of_all_workflows() -> None:
     """``make record-history`` makes them; each scenario has at least one."""
     names = {path.parent.name: path.name for path in list_histories() if path.name.startswith(f"{LOGIC_VERSION}-")}
-    assert names.keys() == {"JobWorkflow", "RunWorkflow", "RecordsWorkflow"}
+    assert names.keys() == {each.__name__ for each in WORKFLOWS}
 
 
 async def test_a_history_that_does_not_fit_is_noticed() -> None:
@@ -118,15 +118,10 @@ def _usual_fire(histories: list[WorkflowHistory]) -> tuple[str, ...]:
 def _recordings(name: str) -> list[Path]:
     """The histories of a job's workflow in a scenario, in order."""
     folder = history_path("JobWorkflow", "").parent
-    found = [path for path in sorted(folder.glob(f"{LOGIC_VERSION}-{name}*.json.gz")) if _scenario_of(path) == name]
+    found = [path for path in sorted(folder.glob(f"{LOGIC_VERSION}-{name}*.json.gz")) if scenario_of(path) == name]
     assert found, f"{name} was not recorded"
     return found
 
 
 def _recording(name: str) -> Path:
     return _recordings(name)[0]
-
-
-def _scenario_of(path: Path) -> str:
-    parts = path.name.removesuffix(".json.gz").split("-")[1:]
-    return "-".join(parts[:-1] if parts[-1].isdigit() else parts)

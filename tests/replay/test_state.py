@@ -8,14 +8,35 @@ import pytest
 from pydantic import JsonValue
 from temporalio.contrib.pydantic import pydantic_data_converter
 
+from tests.replay.later_release import with_unknown_members, without_free_form
 from tests.replay.recordings import STATES, list_states
-from workflows.command import DeleteCommand, RegisterCommand, RunInput
+from workflows.admission import DownstreamInput, ProbeReport, ProbeRequest
+from workflows.alert import Alert
+from workflows.catalogue import Announcement, CatalogueInput
+from workflows.command import DeleteCommand, RedriveCommand, RegisterCommand, RunInput
+from workflows.dead_letter import BulkRequest
 from workflows.job import JobInput, MirrorBatch
+from workflows.run import Run
 from workflows.value import Value
 
-TYPES: dict[str, type[Value]] = {
-    each.__name__: each for each in (JobInput, RunInput, MirrorBatch, RegisterCommand, DeleteCommand)
-}
+VALUES = (
+    Alert,
+    Announcement,
+    BulkRequest,
+    CatalogueInput,
+    DeleteCommand,
+    DownstreamInput,
+    JobInput,
+    MirrorBatch,
+    ProbeReport,
+    ProbeRequest,
+    RedriveCommand,
+    RegisterCommand,
+    Run,
+    RunInput,
+)
+
+TYPES: dict[str, type[Value]] = {each.__name__: each for each in VALUES}
 
 
 def name_of(path: Path) -> str:
@@ -31,28 +52,6 @@ def read(path: Path) -> Any:
 def decode(path: Path, document: JsonValue) -> Value:
     """Decode as a worker does."""
     return TYPES[path.parent.name].model_validate_json(json.dumps(document))
-
-
-def with_unknown_members(value: Any) -> Any:
-    """Put a member that nobody knows into every object."""
-    if isinstance(value, list):
-        return [with_unknown_members(each) for each in value]
-    if isinstance(value, dict):
-        return {key: with_unknown_members(each) for key, each in value.items()} | {"of_a_later_release": {"a": [1]}}
-    return value
-
-
-FREE_FORM = ("payload", "result", "checkpoint", "labels")
-"""Members whose content is the owner's: nothing in them is unknown."""
-
-
-def without_free_form(value: Any) -> Any:
-    """Leave out what may hold anything."""
-    if isinstance(value, list):
-        return [without_free_form(each) for each in value]
-    if isinstance(value, dict):
-        return {key: without_free_form(each) for key, each in value.items() if key not in FREE_FORM}
-    return value
 
 
 @pytest.mark.parametrize("path", list_states(), ids=name_of)

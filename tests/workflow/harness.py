@@ -23,6 +23,7 @@ from temporalio.service import RPCError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Interceptor
 
+from activities.admission import Admissions
 from activities.observation import Observer
 from horarium import JobRun, PermanentError, current_run
 from tests.eventually import eventually
@@ -31,14 +32,18 @@ from workers.connection import register_search_attributes
 from workers.devserver import DevServer, find_test_server_binary
 from workers.settings import Settings
 from workers.worker import OwnActivities, build_workers
-from workflows.command import DeleteCommand, RegisterCommand
+from workflows.alert import Alert
+from workflows.breaker import BreakerPolicy
+from workflows.command import DeleteCommand, RedriveAnswer, RedriveCommand, RegisterCommand
 from workflows.contracts import (
     JOB_WORKFLOW,
     MIRROR_REFUSED,
     MIRROR_UNAVAILABLE,
     PLAN_FIRES,
     RECORD_EVENTS,
+    SEND_ALERT,
     UPDATE_DELETE,
+    UPDATE_REDRIVE,
     UPDATE_REGISTER,
     WORKFLOW_TASK_TIMEOUT,
     job_workflow_id,
@@ -56,7 +61,9 @@ from workflows.job import (
     Tuning,
 )
 from workflows.planner import make_plan
-from workflows.run import Attempt, Outcome, Run, RunStatus
+from workflows.redrive import redrive_run_id
+from workflows.revival import revived_state
+from workflows.run import Attempt, Outcome, Run, RunKind, RunStatus
 from workflows.schedule import IntervalRule, Schedule
 from workflows.target import ActivityTarget
 
@@ -71,6 +78,9 @@ QUICK: Final = Tuning(visible_after=timedelta(seconds=1))
 
 SLEEPY: Final = Tuning(long_sleep_threshold=timedelta(milliseconds=1500), visible_after=timedelta(seconds=1))
 """Every gap of two seconds is slept the long way."""
+
+TOUCHY: Final = BreakerPolicy(failures_to_open=3, open_for=timedelta(seconds=1), budget_floor=1)
+"""One retry is allowed, the third failure opens the breaker, and soon there is a probe."""
 
 
 def every(seconds: float, **fields: Any) -> Schedule:
@@ -139,7 +149,10 @@ class MemoryMirror:
 
     def _write_run(self, job_id: str, version: int, run: Run) -> None:
         rows = self.runs.setdefault(job_id, {})
-        if any(other.scheduled_at == run.scheduled_at and other.run_id != run.run_id for other in rows.values()):
+        fires = [each for each in (run, *rows.values()) if each.kind in (RunKind.SCHEDULED, RunKind.CATCH_UP)]
+        if run in fires and any(
+            other.scheduled_at == run.scheduled_at and other.run_id != run.run_id for other in fires
+        ):
             self.conflicts.append(run.run_id)
         elif self._is_newer(version, "run", run.run_id):
             rows[run.run_id] = run
@@ -187,11 +200,27 @@ class Call:
     how: str = ""
 
 
+class AlertReceiver:
+    """Whoever is told of alerts."""
+
+    def __init__(self) -> None:
+        self.taken: list[Alert] = []
+        self.is_away = False
+
+    @activity.defn(name=SEND_ALERT)
+    async def send_alert(self, alert: Alert) -> None:
+        """Take an alert, if somebody is there."""
+        if self.is_away:
+            raise ApplicationError("nobody is there", type="AlertNotTaken")
+        self.taken.append(alert)
+
+
 class JobCode:
     """Activities whose payload says what they do; they remember their calls."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
+        self.is_downstream_down = False
 
     def of(self, job_id: str) -> list[Call]:
         """The calls of a job, in the order of their beginning."""
@@ -233,9 +262,17 @@ class JobCode:
         with self._called():
             raise PermanentError("no such customer")
 
+    @activity.defn
+    async def call_out(self) -> str:
+        """Call a downstream, which may be down."""
+        with self._called():
+            if self.is_downstream_down:
+                raise ConnectionError("it hung up")
+            return "answered"
+
     def activities(self) -> list[Callable[..., Any]]:
         """All of them."""
-        return [self.noop, self.take, self.ignore_cancel, self.fail, self.fail_for_good]
+        return [self.noop, self.take, self.ignore_cancel, self.fail, self.fail_for_good, self.call_out]
 
     def _called(self) -> "_Called":
         call = Call(run=current_run(), began=datetime.now(UTC))
@@ -262,6 +299,7 @@ class Harness:
     planner: Planner
     mirror: MemoryMirror = field(default_factory=MemoryMirror)
     code: JobCode = field(default_factory=JobCode)
+    alerts: AlertReceiver = field(default_factory=AlertReceiver)
     settings: Settings = field(
         default_factory=lambda: Settings(local_activity_slots=20, job_slots=50, graceful_shutdown=timedelta(0))
     )
@@ -287,10 +325,15 @@ class Harness:
 
     async def start_workers(self) -> None:
         """Start the workers of one process."""
-        observer = Observer(self.client)
+        observer, admissions = Observer(self.client), Admissions(self.client, TOUCHY)
         own = OwnActivities(
-            local=[self.planner.plan_fires, self.mirror.record_events],
-            remote=[self.mirror.record_events, observer.observe_attempt],
+            local=[
+                self.planner.plan_fires,
+                self.mirror.record_events,
+                admissions.admit_attempt,
+                admissions.note_attempt,
+            ],
+            remote=[self.mirror.record_events, observer.observe_attempt, self.alerts.send_alert],
         )
         workers = build_workers(
             self.settings, self.client, jobs=self.code.activities(), own=own, interceptors=self.interceptors
@@ -319,14 +362,25 @@ class Harness:
         if tuning is not None:
             self.planner.tunings[job_id] = tuning
         state = await self.state(definition, job_id=job_id, registered_at=registered_at)
+        await self._start(JobInput(state=state))
+        return job_id
+
+    async def restore(self, job_id: str) -> None:
+        """End a job's workflow, as the loss of Temporal's data would, and start it again from what the mirror knows."""
+        await self.handle(job_id).terminate()
+        record = self.mirror.jobs[job_id]
+        state = revived_state(record, last=self.mirror.runs[job_id].get(record.last_run_id or ""), now=await self.now())
+        await self._start(JobInput(state=state, resumed=True))
+
+    async def _start(self, given: JobInput) -> None:
+        job_id = given.state.job_id
         self.started[job_id] = await self.client.start_workflow(
             JOB_WORKFLOW,
-            JobInput(state=state),
+            given,
             id=job_workflow_id(tenant="default", job_id=job_id),
             task_queue="horarium",
             task_timeout=WORKFLOW_TASK_TIMEOUT,
         )
-        return job_id
 
     async def state(self, definition: JobDefinition, *, job_id: str, registered_at: datetime | None = None) -> JobState:
         """What a job begins with."""
@@ -351,6 +405,15 @@ class Harness:
         command = RegisterCommand(key=key or unique("key"), state=await self.state(definition, job_id=job_id))
         record: JobRecord = await self.handle(job_id).execute_update(UPDATE_REGISTER, command, result_type=JobRecord)
         return record
+
+    async def redrive(self, dead: Run, *, job_id: str) -> RedriveAnswer:
+        """Run a dead run again."""
+        name = redrive_run_id(dead.run_id, job_id=job_id)
+        command = RedriveCommand(key=name, run_id=name, dead=dead)
+        answer: RedriveAnswer = await self.handle(job_id).execute_update(
+            UPDATE_REDRIVE, command, result_type=RedriveAnswer
+        )
+        return answer
 
     def handle(self, job_id: str) -> WorkflowHandle[Any, Any]:
         """The workflow of a job, whichever run is the present one."""
@@ -418,7 +481,7 @@ class Harness:
         if self.may_fail_tasks:
             return
         assert self.mirror.conflicts == []
-        failed = [event for history in histories for event in history.events if _is_bug(event)]
+        failed = [event for history in histories for event in history.events if is_bug(event)]
         assert not failed, failed
 
 
@@ -526,7 +589,8 @@ async def refusal_of(call: Awaitable[object]) -> str:
     return str(caught.value.cause.type)
 
 
-def _is_bug(event: HistoryEvent) -> bool:
+def is_bug(event: HistoryEvent) -> bool:
+    """Whether a workflow task failed for a reason that code is to blame for."""
     failed = event.workflow_task_failed_event_attributes
     if event.event_type != EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
         return False

@@ -1,0 +1,233 @@
+"""What is recorded of the workflows beside those of jobs: each is started by itself, with activities that are played.
+
+A scenario takes a client, and answers the id of the workflow to be recorded. All are played side by side.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import Worker
+
+from horarium.catalogue import ANNOUNCE, CATALOGUE_WORKFLOW, catalogue_workflow_id
+from tests.eventually import eventually
+from tests.temporal_servers import unique
+from workers.worker import WORKFLOWS, strict_runner
+from workflows.admission import DownstreamInput, ProbeReport, ProbeRequest
+from workflows.alert import Alert
+from workflows.alert_rule import AlertKind
+from workflows.breaker import BreakerPolicy, ProbeAnswer, open_breaker
+from workflows.catalogue import AnnouncedActivity, Announcement
+from workflows.catalogue_workflow import ANNOUNCEMENTS_A_RUN
+from workflows.contracts import (
+    ALERT_WORKFLOW,
+    BULK_REDRIVE_WORKFLOW,
+    DOWNSTREAM_WORKFLOW,
+    REDRIVE_MANY,
+    SCHEDULER_TASK_QUEUE,
+    SEND_ALERT,
+    UPDATE_ASK_PROBE,
+    UPDATE_END_PROBE,
+    UPDATE_RESET_BREAKER,
+    alert_workflow_id,
+    bulk_redrive_workflow_id,
+    downstream_workflow_id,
+)
+from workflows.dead_letter import BulkProgress, BulkRequest, LetterPlace
+from workflows.target import DEFAULT_TASK_QUEUE
+
+NOON = datetime(2026, 6, 8, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+Play = Callable[[Client], Awaitable[str]]
+
+IN_ROUNDS = (
+    BulkProgress(redriven=2, deferred=1, place=LetterPlace(finished_at=NOON, run_id="j:20260608T120000Z")),
+    BulkProgress(redriven=2, deferred=1, trouble="the database is away"),
+    BulkProgress(redriven=2, rounds=1),
+    BulkProgress(redriven=3, rounds=2, is_done=True),
+)
+"""How far a bulk redrive is, chunk by chunk; of a longer one the first stands for all but the last."""
+
+QUICK = BreakerPolicy(open_for=SECOND, longest_open=2 * SECOND)
+
+
+@activity.defn(name=SEND_ALERT)
+async def send_alert(alert: Alert) -> None:
+    """Take an alert at the second try, or never."""
+    if alert.kind is AlertKind.LATE:
+        raise ApplicationError("AddressRefused", type="AlertRefused", non_retryable=True)
+    if activity.info().attempt == 1:
+        raise ApplicationError("the receiver answered 503", type="AlertNotTaken")
+
+
+@activity.defn(name=REDRIVE_MANY)
+async def redrive_many(request: BulkRequest) -> BulkProgress:
+    """Be a little further than before."""
+    before = request.progress
+    if request.limit <= len(IN_ROUNDS):
+        return IN_ROUNDS[0 if before == BulkProgress() else IN_ROUNDS.index(before) + 1]
+    redriven = before.redriven + 1
+    return BulkProgress(redriven=redriven, is_done=redriven >= request.limit)
+
+
+async def deliver_alert(client: Client) -> str:
+    """To a receiver that was away."""
+    return (await _alert(client, AlertKind.DEAD)).id
+
+
+async def refuse_alert(client: Client) -> str:
+    """To an address that is never reached."""
+    handle = await _alert(client, AlertKind.LATE, wait=False)
+    try:
+        await handle.result()
+    except WorkflowFailureError:
+        return handle.id
+    raise AssertionError("the alert was taken")
+
+
+async def redrive_in_rounds(client: Client) -> str:
+    """With a busy job, and a database that is away for a moment."""
+    return await _bulk_redrive(client, limit=len(IN_ROUNDS))
+
+
+async def redrive_beyond_one_run(client: Client) -> str:
+    """So many chunks that it continues as new."""
+    return await _bulk_redrive(client, limit=52)
+
+
+async def fill_catalogue(client: Client) -> str:
+    """By so many announcements that it continues as new, and one more."""
+    name = catalogue_workflow_id(unique("queue"))
+    for number in range(ANNOUNCEMENTS_A_RUN + 1):
+        schema = AnnouncedActivity(payload_schema={"type": "integer", "minimum": number})
+        await client.start_workflow(
+            CATALOGUE_WORKFLOW,
+            id=name,
+            task_queue=DEFAULT_TASK_QUEUE,
+            start_signal=ANNOUNCE,
+            start_signal_args=[Announcement(version=f"v{number}", activities={"charge": schema})],
+        )
+
+    async def is_further() -> bool:
+        described = await client.get_workflow_handle(name).describe()
+        return described.history_length > 3 and described.raw_info.first_run_id != described.run_id
+
+    await eventually(is_further)
+    return name
+
+
+async def probe_downstream(client: Client) -> str:
+    """A probe that fails, and one that closes the breaker."""
+    handle = await _open(client)
+    assert not (await _ask(handle, "j:1")).granted
+    await _until_granted(handle, "j:1")
+    assert (await _ask(handle, "j:1")).granted, "asked again after an answer that was lost"
+    assert not (await _ask(handle, "j:2")).granted
+    assert not (await _end(handle, "j:1", ok=False)).closed
+    await _until_granted(handle, "j:2")
+    assert (await _end(handle, "j:2", ok=True)).closed
+    assert await handle.result() == "closed"
+    return handle.id
+
+
+async def lose_probe(client: Client) -> str:
+    """One that is never heard of again; then an operator closes the breaker."""
+    handle = await _open(client)
+    await _until_granted(handle, "j:1", lasts=SECOND)
+
+    async def has_reopened() -> bool:
+        memo = await (await handle.describe()).memo()
+        return memo.get("openings") == "2"
+
+    await eventually(has_reopened)
+    await handle.execute_update(UPDATE_RESET_BREAKER, result_type=ProbeAnswer)
+    await handle.result()
+    return handle.id
+
+
+async def go_on_with_open_breaker(client: Client) -> str:
+    """As it was before it continued as new."""
+    breaker = open_breaker(tenant="default", downstream="bank", policy=QUICK, now=datetime.now(UTC) - 2 * SECOND)
+    handle = await _open(client, breaker=breaker)
+    await _until_granted(handle, "j:1")
+    assert (await _end(handle, "j:1", ok=True)).closed
+    await handle.result()
+    return handle.id
+
+
+LONE: Mapping[str, Play] = {
+    "alert": deliver_alert,
+    "alert-refused": refuse_alert,
+    "bulk-redrive": redrive_in_rounds,
+    "bulk-redrive-continued": redrive_beyond_one_run,
+    "catalogue": fill_catalogue,
+    "downstream": probe_downstream,
+    "downstream-probe-lost": lose_probe,
+    "downstream-continued": go_on_with_open_breaker,
+}
+
+
+@asynccontextmanager
+async def lone_workers(client: Client) -> AsyncIterator[None]:
+    """Run what these workflows need."""
+    workflows = Worker(client, task_queue=DEFAULT_TASK_QUEUE, workflows=WORKFLOWS, workflow_runner=strict_runner())
+    activities = Worker(client, task_queue=SCHEDULER_TASK_QUEUE, activities=[send_alert, redrive_many])
+    async with workflows, activities:
+        yield
+
+
+async def _alert(client: Client, kind: AlertKind, *, wait: bool = True) -> WorkflowHandle[Any, Any]:
+    alert_id = unique(f"default:{kind.value}")
+    alert = Alert(alert_id=alert_id, kind=kind, tenant="default", job_id="j", raised_at=NOON, summary="it is dead")
+    name = alert_workflow_id(tenant="default", alert_id=alert_id)
+    handle = await client.start_workflow(ALERT_WORKFLOW, alert, id=name, task_queue=DEFAULT_TASK_QUEUE)
+    if wait:
+        await handle.result()
+    return handle
+
+
+async def _bulk_redrive(client: Client, *, limit: int) -> str:
+    name = bulk_redrive_workflow_id(tenant="default", redrive_id=unique("redrive"))
+    request = BulkRequest(tenant="default", limit=limit, requested_at=NOON)
+    await client.execute_workflow(BULK_REDRIVE_WORKFLOW, request, id=name, task_queue=DEFAULT_TASK_QUEUE)
+    return name
+
+
+async def _open(client: Client, **fields: Any) -> WorkflowHandle[Any, Any]:
+    downstream = unique("bank")
+    given = DownstreamInput(tenant="default", downstream=downstream, policy=QUICK, **fields)
+    name = downstream_workflow_id(tenant="default", downstream=downstream)
+    return await client.start_workflow(DOWNSTREAM_WORKFLOW, given, id=name, task_queue=DEFAULT_TASK_QUEUE)
+
+
+async def _ask(handle: WorkflowHandle[Any, Any], run_id: str, *, lasts: timedelta = 60 * SECOND) -> ProbeAnswer:
+    request = ProbeRequest(run_id=run_id, lasts=lasts)
+    answer: ProbeAnswer = await handle.execute_update(UPDATE_ASK_PROBE, request, result_type=ProbeAnswer)
+    return answer
+
+
+async def _until_granted(handle: WorkflowHandle[Any, Any], run_id: str, *, lasts: timedelta = 60 * SECOND) -> None:
+    await eventually(lambda: _is_granted(handle, run_id, lasts), every=SECOND / 2)
+
+
+async def _is_granted(handle: WorkflowHandle[Any, Any], run_id: str, lasts: timedelta) -> bool:
+    return (await _ask(handle, run_id, lasts=lasts)).granted
+
+
+async def _end(handle: WorkflowHandle[Any, Any], run_id: str, *, ok: bool) -> ProbeAnswer:
+    report = ProbeReport(run_id=run_id, ok=ok)
+    answer: ProbeAnswer = await handle.execute_update(UPDATE_END_PROBE, report, result_type=ProbeAnswer)
+    return answer
+
+
+async def play_all(client: Client, names: list[str]) -> dict[str, str]:
+    """Play the scenarios named, or all; the ids of their workflows."""
+    wanted = [name for name in LONE if not names or name in names]
+    async with lone_workers(client):
+        return dict(zip(wanted, await asyncio.gather(*(LONE[name](client) for name in wanted)), strict=True))
