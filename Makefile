@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev test bench check format record-history clean chaos
+.PHONY: help setup dev test bench check format record-history frozen release-files clean chaos
 
 help: ## List the commands
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,12 @@ bench: $(READY) ## Measure beside native Schedules, in thirty minutes (ONLY=burs
 
 record-history: $(READY) ## Record the histories of this version's workflows, for the replay tests
 	@$(BIN)/python -m tests.replay.record
+
+frozen: $(READY) ## See that nothing was edited that a release has recorded
+	@$(BIN)/python -m tests.release.frozen
+
+release-files: $(READY) ## Make this version's wheels, and freeze its histories, before it is tagged
+	@$(BIN)/python -m tests.release
 
 clean: ## Remove what setup and dev have made
 	@rm -rf .venv .data .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

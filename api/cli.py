@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
 
@@ -49,9 +50,26 @@ jobs_app = typer.Typer(help="Register, read and delete jobs.", no_args_is_help=T
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(dead_letters_app, name="dead-letters")
 
+DISTRIBUTION: Final = "horarium-server"
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as the API answers it.")]
 Zone = Annotated[str | None, typer.Option("--timezone", "-z", help="IANA name, such as Europe/Berlin. Default: UTC.")]
 Count = Annotated[int, typer.Option("--count", "-n", min=0, max=1_000, help="How many fires.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"horarium {version(DISTRIBUTION)}")
+        raise typer.Exit
+
+
+@app.callback()
+def before_the_command(
+    show_version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    """Durable cron on Temporal."""
 
 
 def main() -> NoReturn:

@@ -45,13 +45,15 @@ def client_of(port: int) -> httpx.AsyncClient:
 class ApiProcess:
     """``python -P -m api``, started as an operator starts it."""
 
-    def __init__(self, folder: Path, *, address: str, database_url: str, **settings: str) -> None:
+    def __init__(
+        self, folder: Path, *, address: str, database_url: str, python: Path | str = sys.executable, **settings: str
+    ) -> None:
         self.port = free_port()
         self.log = folder / "api.log"
         given = {"database_url": database_url, "api_port": str(self.port), **settings}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "api"],
+                [python, "-P", "-m", "api"],
                 cwd=folder,
                 env=environment(given) | {"TEMPORAL_ADDRESS": address},
                 stdout=log,

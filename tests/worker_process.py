@@ -18,7 +18,7 @@ READY_WITHIN = timedelta(seconds=60)
 class WorkerProcess:
     """``python -P -m workers`` in a folder of its own, where its log and the modules with job code are."""
 
-    def __init__(self, folder: Path, *, address: str, **settings: str) -> None:
+    def __init__(self, folder: Path, *, address: str, python: Path | str = sys.executable, **settings: str) -> None:
         """Start it. ``settings`` are those of the environment, in small letters and without their prefix."""
         self.folder = folder
         self.ready_file = folder / "ready"
@@ -26,7 +26,7 @@ class WorkerProcess:
         given = {"database_url": f"sqlite:///{folder}/horarium.sqlite", "ready_file": str(self.ready_file)} | settings
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "workers"],
+                [python, "-P", "-m", "workers"],
                 cwd=folder,
                 env=environment(given) | {"TEMPORAL_ADDRESS": address},
                 stdout=log,

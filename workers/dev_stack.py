@@ -31,12 +31,9 @@ from workers.devserver import (
     temporal_command,
     why_not_usable,
 )
-from workers.job_file import BadJobFile, JobFile, read_job_file, register_jobs
+from workers.job_file import BadJobFile, JobFile, find_example_file, read_job_file, register_jobs
 from workers.run_feed import RunFeed
 from workers.settings import EXIT_CODE, Ports, Role, variable_of
-
-JOB_FILE: Final = Path(__file__).parents[1] / "temporal-dev" / "jobs.yaml"
-"""Part of a checkout; an installed package has no examples to register."""
 
 METRICS_PORTS: Final = Ports(9464, 9563)
 """From the port on that OpenTelemetry gives to metrics for Prometheus."""
@@ -102,7 +99,7 @@ def run_dev_stack(options: DevOptions) -> int:
     """
     try:
         _check_ports(options)
-        jobs = read_job_file(JOB_FILE) if options.examples and JOB_FILE.exists() else None
+        jobs = read_job_file(find_example_file()) if options.examples else None
         with _claimed(options.data_dir):
             asyncio.run(_run(options, jobs))
     except (BadOptions, BadJobFile) as error:

@@ -7,6 +7,7 @@ the file is a beginning, not a description of how things should be.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Final, cast
 
@@ -19,6 +20,11 @@ JobBody = dict[str, JsonValue]
 
 MEMBER: Final = "jobs"
 
+EXAMPLES: Final = "jobs.yaml"
+"""In ``temporal-dev`` of a checkout, and among the data of an installed wheel."""
+
+DISTRIBUTION: Final = "horarium-server"
+
 
 class BadJobFile(Exception):
     """A file of jobs that cannot be registered. The text names the file, the place in it and what is wrong there."""
@@ -30,6 +36,17 @@ class JobFile:
 
     path: Path
     jobs: Sequence[JobBody]
+
+
+def find_example_file() -> Path:
+    """Find the example jobs of this checkout, or of this installation. Raises ``BadJobFile`` where neither has them."""
+    in_checkout = Path(__file__).parents[1] / "temporal-dev" / EXAMPLES
+    if in_checkout.is_file():
+        return in_checkout
+    for file in distribution(DISTRIBUTION).files or ():
+        if file.name == EXAMPLES:
+            return Path(str(file.locate())).resolve()
+    raise BadJobFile(f"{EXAMPLES}: not installed; without example jobs it is --no-examples")
 
 
 def read_job_file(path: Path) -> JobFile:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,10 @@ class TestPreview:
         script += " print([name for name in ('temporalio', 'fastapi', 'sqlalchemy') if name in sys.modules])"
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == "[]"
+
+    def test_the_version_is_that_of_the_package(self) -> None:
+        """As its metadata has it, wherever it was installed from."""
+        assert run("--version").stdout == f"horarium {version('horarium-server')}\n"
 
     def test_a_reader_that_goes_away_is_no_error(self) -> None:
         """``horarium ... | head``."""

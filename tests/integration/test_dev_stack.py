@@ -28,14 +28,16 @@ pytestmark = pytest.mark.timeout(300)
 class DevProcess:
     """The command, in a session of its own as in a terminal."""
 
-    def __init__(self, folder: Path, *options: str, ports: dict[str, int], **settings: str) -> None:
+    def __init__(
+        self, folder: Path, *options: str, ports: dict[str, int], command: Path | None = None, **settings: str
+    ) -> None:
         self.ports = ports
         self.output = folder / "output.txt"
         arguments = [f"--{name}={port}" for name, port in ports.items()]
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
                 [
-                    Path(sys.executable).with_name("horarium"),
+                    command or Path(sys.executable).with_name("horarium"),
                     "dev",
                     "--data-dir",
                     folder / "data",
@@ -83,9 +85,15 @@ class DevProcess:
 
 
 @contextmanager
-def dev(folder: Path, *options: str, ports: dict[str, int] | None = None, **settings: str) -> Iterator[DevProcess]:
+def dev(
+    folder: Path,
+    *options: str,
+    ports: dict[str, int] | None = None,
+    command: Path | None = None,
+    **settings: str,
+) -> Iterator[DevProcess]:
     """Run the command, and leave nothing of it."""
-    stack = DevProcess(folder, *options, ports=ports or free_ports(), **settings)
+    stack = DevProcess(folder, *options, ports=ports or free_ports(), command=command, **settings)
     try:
         yield stack
     finally:

@@ -6,8 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from workers.dev_stack import JOB_FILE
-from workers.job_file import BadJobFile, read_job_file, register_jobs
+from workers.job_file import BadJobFile, find_example_file, read_job_file, register_jobs
 
 GOOD = """
 jobs:
@@ -96,7 +95,7 @@ def test_an_absent_file_is_named(tmp_path: Path) -> None:
 
 def test_the_example_jobs_are_in_order() -> None:
     """They are what a newcomer sees first."""
-    assert [job["job_id"] for job in read_job_file(JOB_FILE).jobs] == [
+    assert [job["job_id"] for job in read_job_file(find_example_file()).jobs] == [
         "every-15-seconds",
         "fails-twice",
         "weekly-report",
