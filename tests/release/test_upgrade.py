@@ -133,7 +133,9 @@ class Installed:
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     """The last release, from its wheels."""
-    version = max(list_releases(REPOSITORY), key=lambda each: [*map(int, each.split("."))])
+    released = list_releases(REPOSITORY)
+    assert released, "make release-files"
+    version = max(released, key=lambda each: [*map(int, each.split("."))])
     wheels = sorted((REPOSITORY / RELEASES / version).glob("*.whl"))
     installation = install_wheels(wheels, tmp_path_factory.mktemp("released") / "environment")
     assert installation.ask("importlib.metadata.version('horarium-server')") == version
