@@ -5,6 +5,7 @@ working while this one takes over; what is no longer used is removed a release l
 newer than this release is left alone.
 """
 
+import asyncio
 import logging
 from datetime import timedelta
 from functools import cache
@@ -29,6 +30,9 @@ logger = logging.getLogger(__name__)
 MIGRATION_LIMITS: Final = Limits(statement=timedelta(minutes=5), connections=1)
 """The others wait for the one that migrates, and adding an index to a large table takes time."""
 
+TRY_EVERY: Final = timedelta(seconds=5)
+"""Between two tries while the database is away."""
+
 LOCK_KEY: Final = 0x484F5241_52495530
 """Advisory lock of whoever migrates. SQLite needs none: a transaction that writes is alone."""
 
@@ -44,6 +48,16 @@ async def migrate(url: str) -> None:
         raise Unavailable(f"the database cannot be prepared: {cause_of(error)}") from error
     finally:
         await engine.dispose()
+
+
+async def migrate_when_possible(url: str) -> None:
+    """Apply what is missing, now or when the database is back. What can be done without it does not wait for this."""
+    while True:
+        try:
+            return await migrate(url)
+        except Exception as error:  # whatever the driver and the network have
+            logger.warning("the database cannot be migrated yet", extra={"error": cause_of(error)})
+        await asyncio.sleep(TRY_EVERY.total_seconds())
 
 
 async def is_current(engine: AsyncEngine) -> bool:

@@ -4,7 +4,6 @@ Starts without either: a front door that is up while Temporal or the database is
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -16,7 +15,6 @@ from typing import Final
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 from fastapi_offline import FastAPIOffline
-from sqlalchemy.exc import SQLAlchemyError
 
 from activities.bulk_control import BulkControl
 from activities.database import Limits, open_database
@@ -25,7 +23,7 @@ from activities.job_control import JobControl
 from activities.mirror_writer import MirrorWriter, WriterOptions
 from activities.queries import Queries
 from activities.redrive import Redriver
-from activities.schema import migrate
+from activities.schema import migrate_when_possible
 from api.dead_letter_routes import dead_letter_router
 from api.dead_letter_service import DeadLetterService
 from api.error_response import install_error_responses
@@ -40,12 +38,8 @@ from workers.settings import Settings
 from workers.telemetry import Telemetry, unexported_telemetry
 from workflows.error import Unavailable
 
-logger = logging.getLogger(__name__)
-
 DATABASE_PATIENCE: Final = timedelta(seconds=3)
 """For one read or write: a request that is to fail should fail while somebody still waits for it."""
-
-TRY_EVERY: Final = timedelta(seconds=5)
 
 FORGET_EVERY: Final = timedelta(hours=1)
 
@@ -130,7 +124,7 @@ def create_app(settings: Settings, *, telemetry: Telemetry | None = None) -> Fas
 async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> None:
     """Open everything that requests need, and close it in the opposite order."""
     limits = Limits(connect=DATABASE_PATIENCE, statement=DATABASE_PATIENCE, connections=10)
-    preparing = asyncio.create_task(_prepare_database(settings.database_url))
+    preparing = asyncio.create_task(migrate_when_possible(settings.database_url))
     stack.push_async_callback(_stop, preparing)
     await asyncio.wait({preparing}, timeout=DATABASE_PATIENCE.total_seconds())
     engine = open_database(settings.database_url, limits=limits)
@@ -159,19 +153,6 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
     app.state.ready_checks = ReadyChecks(queries=queries, probe=probe)
     forgetting = asyncio.create_task(_forget_old_answers(store))
     stack.push_async_callback(_stop, forgetting)
-
-
-async def _prepare_database(url: str) -> None:
-    """Bring the database to the schema of this release, as soon as it is there."""
-    while True:
-        try:
-            await migrate(url)
-        except (SQLAlchemyError, OSError, TimeoutError) as error:
-            # Its text may hold what was sent to the database, so only its kind is logged.
-            logger.warning("the database cannot be prepared yet", extra={"error": type(error).__name__})
-            await asyncio.sleep(TRY_EVERY.total_seconds())
-        else:
-            return
 
 
 async def _stop(task: asyncio.Task[None]) -> None:

@@ -352,14 +352,15 @@ def api(
     port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Default: 8000.")] = None,
 ) -> None:
     """Serve the HTTP API."""
-    from api.__main__ import run
+    from api.server import serve
+    from workers.process import run_process
     from workers.settings import InvalidSettings, read_settings
 
     try:
         settings = read_settings({"api_host": host, "api_port": port})
     except InvalidSettings as error:
         raise BadInput(str(error)) from error
-    run(settings)
+    run_process(settings, serve)
 
 
 @app.command()
@@ -369,14 +370,15 @@ def worker(
     task_queues: Annotated[str | None, typer.Option(help="Queues whose jobs it runs, separated by commas.")] = None,
 ) -> None:
     """Run a worker: jobs' workflows, job code, or both."""
-    from workers.__main__ import run
+    from workers.__main__ import serve_until_signalled
+    from workers.process import run_process
     from workers.settings import InvalidSettings, read_settings
 
     try:
         settings = read_settings({"role": role, "activities": activities, "task_queues": task_queues})
     except InvalidSettings as error:
         raise BadInput(str(error)) from error
-    run(settings)
+    run_process(settings, serve_until_signalled)
 
 
 @app.command()

@@ -2,18 +2,13 @@
 
 import asyncio
 import logging
-import os
 import signal
-import sys
 from datetime import timedelta
 from types import FrameType
 from typing import Final, NoReturn
 
-from temporalio.service import RPCError
-
-from workers.connection import ServerTooOld
-from workers.log import configure_logging
-from workers.settings import EXIT_CODE, InvalidSettings, Settings, list_likely_typos, read_settings
+from workers.process import leave, run_process, settings_of_environment
+from workers.settings import Settings
 from workers.worker import serve
 
 logger = logging.getLogger("workers")
@@ -23,48 +18,8 @@ LAST_GRACE: Final = timedelta(seconds=5)
 behind, and is noticed by its heartbeats."""
 
 
-def main() -> NoReturn:
-    """Run a worker, and leave with its exit code."""
-    try:
-        settings = read_settings()
-    except InvalidSettings as error:
-        leave(EXIT_CODE, str(error))
-    run(settings)
-
-
-def run(settings: Settings) -> NoReturn:
-    """Run a worker with these settings, and leave with its exit code: 0 after SIGTERM or SIGINT."""
-    configure_logging(settings.log_level, form=settings.log_format)
-    for typo in list_likely_typos(os.environ):
-        logger.warning("a variable of the environment is no setting", extra={"problem": typo})
-    try:
-        asyncio.run(_serve_until_signalled(settings))
-    except InvalidSettings as error:
-        leave(EXIT_CODE, str(error))
-    except ServerTooOld as error:
-        leave(1, str(error))
-    except RPCError as error:
-        leave(1, f"Temporal refuses this worker: {error.status.name}: {error.message}")
-    except Exception:
-        logger.exception("worker failed")
-        leave(1)
-    leave(0)
-
-
-def leave(code: int, message: str | None = None) -> NoReturn:
-    """End the process with an exit code, all output written.
-
-    Past the interpreter's own exit, which sometimes aborts in the Temporal library when all work is done.
-    """
-    if message is not None:
-        print(message, file=sys.stderr)
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
-async def _serve_until_signalled(settings: Settings) -> None:
+async def serve_until_signalled(settings: Settings) -> None:
+    """Be a worker until SIGTERM or SIGINT. The second signal ends the process at once."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -92,4 +47,4 @@ def _give_up() -> NoReturn:
 
 
 if __name__ == "__main__":
-    main()
+    run_process(settings_of_environment(), serve_until_signalled)

@@ -33,7 +33,7 @@ from activities.observation import Observer
 from activities.planning import Planner
 from activities.queries import Queries
 from activities.redrive import BulkRedriver, Redriver
-from activities.schema import migrate
+from activities.schema import migrate_when_possible
 from horarium import wrap_activity
 from horarium.announcing import announcing
 from horarium.effect_desk import EffectDesk
@@ -74,9 +74,6 @@ HEARTBEAT_THROTTLE: Final = timedelta(seconds=1)
 STICKY_TIMEOUT: Final = timedelta(seconds=3)
 """How long a decision waits for the worker that has the job in its cache, which may be dead. Temporal's default of 10 s
 would be the lateness of a fire after each ``kill -9``."""
-
-MIGRATE_EVERY: Final = timedelta(seconds=10)
-"""Between two tries while the database is away. Jobs fire meanwhile."""
 
 OWN_SLOTS: Final = 1000
 """For our own ordinary activities, which hold nothing while they wait: many records for a slow database must not keep alerts
@@ -267,23 +264,18 @@ async def _mirror(settings: Settings) -> AsyncIterator[MirrorWriter | None]:
         writer = MirrorWriter(settings.database_url)
     except InvalidDatabaseUrl as error:
         raise InvalidSettings(f"{variable_of('database_url')}: {error}") from error
-    migrating = asyncio.create_task(_migrate_when_possible(settings.database_url, writer))
+    preparing = asyncio.create_task(_prepare(writer, url=settings.database_url))
     try:
         yield writer
     finally:
-        migrating.cancel()
+        preparing.cancel()
         await writer.close()
 
 
-async def _migrate_when_possible(url: str, writer: MirrorWriter) -> None:
+async def _prepare(writer: MirrorWriter, *, url: str) -> None:
     """Bring the database up to date, now or when it is back, and the writer to it. Firing does not wait for it."""
-    while True:
-        try:
-            await migrate(url)
-            return await writer.prepare(now=datetime.now(UTC))
-        except Exception as error:  # whatever the driver and the network have
-            logger.warning("the database cannot be migrated yet", extra={"error": f"{type(error).__name__}: {error}"})
-        await asyncio.sleep(MIGRATE_EVERY.total_seconds())
+    await migrate_when_possible(url)
+    await writer.prepare(now=datetime.now(UTC))
 
 
 async def _unless_stopped(entering: Coroutine[None, None, Namespace], stop: asyncio.Event) -> Namespace | None:
