@@ -45,14 +45,16 @@ class ChildProcess:
     def __init__(self, command: ChildCommand) -> None:
         self.name = command.name
         self.log_path = command.log_path
-        self._process = subprocess.Popen(
-            [sys.executable, "-SE", str(_LEASH), str(os.getpid()), *command.arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=_open_log(command.log_path),
-            stderr=subprocess.STDOUT,
-            env=command.environment,
-            start_new_session=True,
-        )
+        with _open_log(command.log_path) as log:
+            self._log_begins_at = log.tell()
+            self._process = subprocess.Popen(
+                [sys.executable, "-SE", str(_LEASH), str(os.getpid()), *command.arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=command.environment,
+                start_new_session=True,
+            )
 
     @property
     def pid(self) -> int:
@@ -90,9 +92,10 @@ class ChildProcess:
         return self.exit_code()
 
     def log_tail(self, *, lines: int = 20) -> str:
-        """Read the last lines of its log."""
-        with self.log_path.open(errors="replace") as log:
-            return "".join(deque(log, maxlen=lines)).rstrip()
+        """Read the last lines that it has logged; what an earlier process has left in the same file is not its own."""
+        with self.log_path.open("rb") as log:
+            log.seek(self._log_begins_at)
+            return b"".join(deque(log, maxlen=lines)).decode(errors="replace").rstrip()
 
 
 def _open_log(path: Path) -> IO[bytes]:

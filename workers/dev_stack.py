@@ -312,6 +312,8 @@ def _claimed(data_dir: Path) -> Iterator[None]:
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
         lock = (data_dir / "lock").open("w")
+    except (FileExistsError, NotADirectoryError) as error:
+        raise BadOptions(f"--data-dir {data_dir}: there is a file of that name; give a folder") from error
     except OSError as error:
         raise BadOptions(f"--data-dir {data_dir}: {error.strerror}") from error
     with lock:
@@ -343,8 +345,15 @@ def _free_metrics_ports() -> str:
 
 
 def _obituary(process: ChildProcess) -> str:
-    tail = "\n".join(f"  | {line}" for line in process.log_tail().splitlines())
-    return f"{process.name} ended with exit code {process.exit_code()}. The end of {process.log_path}:\n{tail}"
+    end = f"{process.name} {_describe_end(process.exit_code() or 0)}."
+    tail = [f"  | {line}" for line in process.log_tail().splitlines()]
+    if not tail:
+        return f"{end} It has logged nothing."
+    return "\n".join([f"{end} The end of {process.log_path}:", *tail])
+
+
+def _describe_end(exit_code: int) -> str:
+    return f"was killed by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
 
 
 def _welcome(options: DevOptions) -> str:

@@ -59,9 +59,9 @@ class RunFeed:
             if job != before or job.active_runs:
                 for run in await self._read_runs(job.job_id):
                     line = describe_run(run)
-                    if run.attempt and run.created_at >= self._since and self._shown.get(run.run_id) != line:
+                    if is_worth_a_line(run) and run.created_at >= self._since and self._shown.get(run.run_id) != line:
                         self._shown[run.run_id] = line
-                        yield f"{datetime.now(UTC).astimezone():%H:%M:%S}  {line}"
+                        yield f"{datetime.now(UTC).astimezone():%H:%M:%S %Z}  {line}"
 
     async def _read_jobs(self) -> list[JobSeen]:
         answer = (await self._api.get("/jobs", params={"limit": JOBS_WATCHED})).raise_for_status()
@@ -73,9 +73,14 @@ class RunFeed:
         return [RunSeen.model_validate(run) for run in reversed(answer.json())]
 
 
+def is_worth_a_line(run: RunSeen) -> bool:
+    """Whether a run was dispatched. One that is parked was, although no attempt of it counts."""
+    return run.attempt > 0 or run.status == "parked"
+
+
 def describe_run(run: RunSeen) -> str:
     """Write a run in one line: job, status, attempt, lateness, and what there is to explain."""
-    facts = [f"attempt {run.attempt}/{run.max_attempts}"]
+    facts = [f"attempt {run.attempt}/{run.max_attempts}"] if run.attempt else []
     if run.started_at is not None:
         facts.append(f"{max(0.0, (run.started_at - run.target_at).total_seconds()):.2f} s late")
     if run.kind != "scheduled":

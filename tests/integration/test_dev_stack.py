@@ -145,7 +145,7 @@ async def test_a_child_that_dies_is_started_again_and_none_outlives_the_stack(tm
         await stack.until_said("Horarium is up.")
         worker = next(child for child in stack.children() if child.cmdline()[-1] == "workers")
         worker.kill()
-        await stack.until_said("worker ended with exit code -9. The end of")
+        await stack.until_said("worker was killed by signal 9. The end of")
         await stack.until_said("worker is up again.")
         await stack.until_said("every-15-seconds         success")
         children = stack.children()
@@ -177,6 +177,15 @@ async def test_one_port_for_two_is_one_line(tmp_path: Path) -> None:
     with dev(tmp_path, ports=free_ports() | {"ui-port": port, "api-port": port}) as stack:
         assert await stack.ended() == 2
         assert stack.said.startswith(f"horarium dev: port {port} is wanted by both --ui-port and --api-port;")
+
+
+@pytest.mark.parametrize("place", ["data", "data/below"])
+async def test_data_in_a_file_is_one_line(tmp_path: Path, place: str) -> None:
+    """Which option, and what is wanted."""
+    (tmp_path / "data").touch()
+    with dev(tmp_path, "--data-dir", place) as stack:
+        assert await stack.ended() == 2
+        assert stack.said == f"horarium dev: --data-dir {place}: there is a file of that name; give a folder\n"
 
 
 async def test_data_of_another_stack_is_left_alone(tmp_path: Path) -> None:

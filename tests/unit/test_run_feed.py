@@ -1,5 +1,6 @@
 """What a terminal shows of runs, against an API that is played."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -60,8 +61,10 @@ def make_run(run_id: str) -> dict[str, Any]:
 
 
 async def read(feed: RunFeed) -> list[str]:
-    """Read new lines, less the time that each begins with."""
-    return [line[10:] async for line in feed.new_lines()]
+    """Read new lines, less the time and its zone that each begins with."""
+    lines = [line async for line in feed.new_lines()]
+    assert all(re.match(r"\d\d:\d\d:\d\d [A-Z+-]\S*  ", line) for line in lines)
+    return [line.partition("  ")[2] for line in lines]
 
 
 async def test_a_run_is_one_line_with_its_lateness() -> None:
@@ -83,6 +86,16 @@ async def test_each_attempt_that_fails_is_a_line_with_its_error() -> None:
     assert await read(feed) == ["nightly                  retrying  attempt 2/4, 0.12 s late, ValueError: row 7"]
     api.put("r1", status="success", attempt=3, error=None)
     assert await read(feed) == ["nightly                  success   attempt 3/4, 0.12 s late"]
+
+
+async def test_a_run_that_no_worker_can_carry_out_is_a_line_with_the_reason() -> None:
+    """Parked before any attempt counted; whoever has misspelt an activity looks at the terminal first."""
+    api = PlayedApi()
+    feed = RunFeed(api.client, since=START)
+    api.put("r1", status="pending", attempt=0, started_at=None, reason="waits in the catch-up lane")
+    assert await read(feed) == []
+    api.put("r1", status="parked", attempt=0, started_at=None, reason="unknown_activity: tpyo is not registered")
+    assert await read(feed) == ["nightly                  parked    unknown_activity: tpyo is not registered"]
 
 
 async def test_a_run_that_catches_up_says_for_how_many_fires() -> None:
