@@ -41,7 +41,7 @@ LIMITS = {1: 8, 2: 18, 3: 28, 7: 70, 1000: 400}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def harness(temporal_server: DevServer) -> AsyncIterator[Harness]:
     """All of them, on one server and one set of workers."""
-    soon = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=4)
+    soon = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=9)
     jobs = {
         "plain": job(every_seconds=EVERY.seconds),
         "unplannable": job(),

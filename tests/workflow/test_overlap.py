@@ -26,7 +26,7 @@ JOBS = {
     "cancel_deaf": job("ignore_cancel", payload=4.5, overlap="cancel_other", heartbeat_timeout=LISTENS),
     "terminate": job("ignore_cancel", every_seconds=2, payload=5, overlap="terminate_other"),
     "allow": job("take", payload=5, overlap="allow", max_concurrent=3),
-    "never_drains": job("take", payload=2.6, overlap="allow", max_concurrent=5),
+    "never_drains": job("take", payload=2.6, overlap="allow", max_concurrent=50),
 }
 
 
