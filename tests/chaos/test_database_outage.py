@@ -25,8 +25,8 @@ from workflows.target import ActivityTarget
 pytestmark = pytest.mark.slow
 
 LONG = os.environ.get("HORARIUM_CHAOS") == "long"
-BEFORE = timedelta(seconds=60 if LONG else 20)
-OUTAGE = timedelta(seconds=60 if LONG else 25)
+BEFORE = timedelta(seconds=60 if LONG else 8)
+OUTAGE = timedelta(seconds=60 if LONG else 14)
 PERIOD = timedelta(seconds=2)
 JOBS = 10
 """With the period, five fires a second."""
