@@ -1,4 +1,5 @@
-"""What a scheduler process knows of the downstreams that its jobs call: who may go, who waits, who may try again.
+"""What a scheduler process knows of the downstreams that its jobs call: who may go, who waits, who may try again; and when
+the next run of the catch-up lane may start.
 
 Process state, by design: the breaker of a healthy downstream and its retry budget are counted here, without a round trip. An
 open breaker is a workflow; this module starts it, asks it for probes, and learns from it that it is over. Where Temporal does
@@ -8,7 +9,6 @@ workflows that ask, which is Temporal's clock: this process's may be minutes off
 
 import asyncio
 import logging
-import random
 from collections import Counter
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ from workflows.admission import (
     Verdict,
     VerdictKind,
 )
-from workflows.breaker import BreakerPolicy, ProbeAnswer, RetryBudget
+from workflows.breaker import BreakerPolicy, ProbeAnswer, RetryBudget, open_breaker
 from workflows.contracts import (
     ADMIT_ATTEMPT,
     DOWNSTREAM_WORKFLOW,
@@ -44,7 +44,9 @@ from workflows.contracts import (
     UPDATE_END_PROBE,
     downstream_workflow_id,
 )
-from workflows.resilience import BREAKER_OPEN
+from workflows.downstream import GateReport, breaker_memo, read_breaker_memo
+from workflows.pace import LONG_AGO, Pace, Parking, Places
+from workflows.resilience import breaker_is_open
 from workflows.target import DEFAULT_TASK_QUEUE
 
 logger = logging.getLogger(__name__)
@@ -58,8 +60,11 @@ TELL_WITHIN: Final = timedelta(seconds=10)
 PROBE_TELLINGS: Final = 6
 """A probe whose end is never told holds the breaker open until it expires."""
 
-SHORTEST_SPREAD: Final = timedelta(seconds=5)
-"""Over which even a few parked runs come back."""
+ASK_SOON: Final = timedelta(seconds=5)
+"""Before an open breaker that did not answer is asked again."""
+
+LOOK_AGAIN: Final = timedelta(seconds=5)
+"""Between two looks whether a breaker is still open: somebody may have reset it, or the probe of another process closed it."""
 
 ANSWERS_WITHIN: Final = timedelta(seconds=2)
 """A dead downstream mostly says so at once."""
@@ -67,7 +72,7 @@ ANSWERS_WITHIN: Final = timedelta(seconds=2)
 PROVEN_FOR: Final = timedelta(seconds=60)
 """After a success, as many attempts may be out as there are."""
 
-WAITS_ITS_TURN: Final = "waits its turn: many runs for one downstream"
+LANE_IS_BUSY: Final = "waits in the catch-up lane: many runs are caught up"
 
 STREAK: Final = 3
 """Consecutive failures that are no accident. From then on a process asks whether another one has opened the breaker, and
@@ -92,6 +97,15 @@ class Gate:
     """One downstream of one tenant, as this process sees it."""
 
     budget: RetryBudget
+    pace: Pace
+    """Of attempts, while the breaker is closed."""
+
+    parking: Parking
+    """Runs that were parked because it was open."""
+
+    turns: Places = field(default_factory=Places)
+    """Runs that wait for their place among many others, while it is closed."""
+
     counts: DownstreamCounts = field(default_factory=DownstreamCounts)
     is_known: bool = False
     """Whether this process has asked, once, if the breaker is open already."""
@@ -102,8 +116,8 @@ class Gate:
     open_until: datetime | None = None
     """``None`` while the breaker is closed."""
 
-    parked: int = 0
-    """Runs that were parked since it opened, and have not come back."""
+    looked_at: datetime = LONG_AGO
+    """When it was asked last whether the breaker is open, or opened it."""
 
     sent: dict[str, datetime] = field(default_factory=dict)
     """Attempts that were let through and have not answered, by run id."""
@@ -111,22 +125,27 @@ class Gate:
     answered_at: datetime | None = None
     """The last success."""
 
-    next_place_at: datetime = field(default_factory=lambda: datetime(1970, 1, 1, tzinfo=UTC))
-    """When an attempt could be sent if all were sent evenly."""
-
-    next_return_at: datetime = field(default_factory=lambda: datetime(1970, 1, 1, tzinfo=UTC))
-    """When the next of them may."""
-
 
 class Admissions:
     """The gates of a process."""
 
-    def __init__(self, client: Client, policy: BreakerPolicy) -> None:
+    def __init__(self, client: Client, policy: BreakerPolicy, *, catch_up_per_second: float = 0) -> None:
+        """``catch_up_per_second`` bounds the starts of the catch-up lane over all jobs; 0 is no bound."""
         self._client = client
         self._policy = policy
+        self._lane = Pace(rate=catch_up_per_second, burst=1) if catch_up_per_second else None
+        self._lane_places = Places()
         self._gates: dict[tuple[str, str], Gate] = {}
-        self._chance = random.Random()
         self._telling: set[asyncio.Task[None]] = set()
+        self._clock_lag = timedelta(0)
+        """How far the clock of this process is behind Temporal's."""
+
+    def reports(self, *, now: datetime) -> list[GateReport]:
+        """Say how each downstream stands that this process has met. Changes nothing; for the event loop that admits.
+
+        ``now`` is by the clock of this process. What is told is by Temporal's, as everything here.
+        """
+        return [self._report(*key, gate, now=now + self._clock_lag) for key, gate in self._gates.items()]
 
     def counts(self) -> Mapping[tuple[str, str], DownstreamCounts]:
         """Get the counts by tenant and downstream. May be called in any thread."""
@@ -135,24 +154,51 @@ class Admissions:
     @activity.defn(name=ADMIT_ATTEMPT)
     async def admit_attempt(self, request: AdmissionRequest) -> Admission:
         """Say whether an attempt may be made now, and until when it is parked if not."""
-        gate, now = self._gate(request.tenant, request.downstream), request.now
-        if not gate.is_known:
+        now = request.now
+        self._clock_lag = now - datetime.now(UTC)
+        place = self._place_in_lane(request.run_id, now=now) if request.is_catch_up else now
+        if place > now:
+            return _parked(place, reason=LANE_IS_BUSY)
+        if not request.downstream:
+            return Admission()
+        gate = self._gate(request.tenant, request.downstream)
+        if not gate.is_known or self._should_look_again(gate, now=now):
             await self._learn(gate, request.tenant, request.downstream, now=now)
         if gate.open_until is not None and now >= gate.open_until:
             answer = await self._ask_for_probe(request)
             if answer.granted:
                 # The others of this process need not ask while the probe is out.
                 gate.open_until = now + self._policy.open_for
+                gate.parking.places.take(request.run_id)
                 return Admission(is_probe=True)
             self._take_in(gate, answer)
         if gate.open_until is not None:
-            return self._park(gate, from_=gate.open_until, was_parked=request.was_parked)
-        if request.was_parked and gate.parked and not self._may_return(gate, now=now):
-            return self._park(gate, from_=now, was_parked=True)
+            until = gate.parking.park_until_probed(request.run_id, open_until=gate.open_until, now=now)
+            return _parked(until, reason=breaker_is_open(request.downstream))
+        return self._admit_in_turn(gate, request, now=now)
+
+    @staticmethod
+    def _should_look_again(gate: Gate, *, now: datetime) -> bool:
+        # When a probe is due, the breaker is asked anyway.
+        return gate.open_until is not None and now < gate.open_until and now - gate.looked_at >= LOOK_AGAIN
+
+    def _place_in_lane(self, run_id: str, *, now: datetime) -> datetime:
+        """Say when a catch-up run may start: it comes back then, and finds its place kept."""
+        if self._lane is None or self._lane_places.take(run_id):
+            return now
+        place = self._lane.take_place(now=now)
+        return place if place <= now else self._lane_places.give(run_id, place, now=now)
+
+    def _admit_in_turn(self, gate: Gate, request: AdmissionRequest, *, now: datetime) -> Admission:
+        """Let an attempt through to a downstream that nobody knows to be ill, unless it is one of too many."""
+        waits = f"waits its turn: many runs for {request.downstream}"
+        had_turn = gate.turns.take(request.run_id)
+        if request.was_parked and not had_turn and not gate.parking.may_return(request.run_id, now=now):
+            return _parked(gate.parking.park_again(request.run_id, now=now), reason=waits)
         if self._is_untried(gate, now=now):
-            return Admission(admitted=False, parked_until=now + ANSWERS_WITHIN, reason=WAITS_ITS_TURN)
-        if not request.was_parked and (turn := self._take_place(gate, now=now)) > now:
-            return Admission(admitted=False, parked_until=turn, reason=WAITS_ITS_TURN)
+            return _parked(gate.turns.give(request.run_id, now + ANSWERS_WITHIN, now=now), reason=waits)
+        if not request.was_parked and (turn := gate.pace.take_place(now=now)) > now:
+            return _parked(gate.turns.give(request.run_id, turn, now=now), reason=waits)
         gate.sent[request.run_id] = now
         if request.is_first:
             gate.budget.count_first(now=now)
@@ -172,36 +218,46 @@ class Admissions:
             await self._count_failure(gate, notice, now=now)
         if not notice.wants_retry:
             return Verdict()
-        verdict = self._judge(gate, now=now)
+        verdict = self._judge(gate, notice.run_id, now=now)
         gate.counts.verdicts[verdict.kind] += 1
         return verdict
 
-    def _judge(self, gate: Gate, *, now: datetime) -> Verdict:
+    def _judge(self, gate: Gate, run_id: str, *, now: datetime) -> Verdict:
         """Say what may follow an attempt that has failed and would be retried."""
         if gate.open_until is not None:
-            parked = self._park(gate, from_=gate.open_until, was_parked=False)
-            return Verdict(kind=VerdictKind.PARK, parked_until=parked.parked_until)
+            until = gate.parking.park_until_probed(run_id, open_until=gate.open_until, now=now)
+            return Verdict(kind=VerdictKind.PARK, parked_until=until)
         if gate.failures >= STREAK or gate.budget.take_retry(now=now):
             return Verdict()
         return Verdict(kind=VerdictKind.EXHAUSTED)
 
     def _gate(self, tenant: str, downstream: str) -> Gate:
-        return self._gates.setdefault((tenant, downstream), Gate(RetryBudget(policy=self._policy)))
+        known = self._gates.get((tenant, downstream))
+        if known is not None:
+            return known
+        policy = self._policy
+        gate = self._gates[tenant, downstream] = Gate(
+            budget=RetryBudget(policy=policy),
+            pace=Pace(rate=policy.admission_rate, burst=policy.failures_to_open),
+            parking=Parking(rate=policy.readmission_rate),
+        )
+        return gate
 
-    def _park(self, gate: Gate, *, from_: datetime, was_parked: bool) -> Admission:
-        """Park a run until a moment of its own: all that wait come back spread out, not together."""
-        gate.parked += not was_parked
-        spread = max(SHORTEST_SPREAD, timedelta(seconds=gate.parked / self._policy.readmission_rate))
-        until = max(from_, gate.next_return_at) + self._chance.random() * spread
-        return Admission(admitted=False, parked_until=until, reason=BREAKER_OPEN)
-
-    def _may_return(self, gate: Gate, *, now: datetime) -> bool:
-        """Let one parked run back, unless another one has just come."""
-        if now < gate.next_return_at:
-            return False
-        gate.parked = max(0, gate.parked - 1)
-        gate.next_return_at = now + timedelta(seconds=1 / self._policy.readmission_rate)
-        return True
+    def _report(self, tenant: str, downstream: str, gate: Gate, *, now: datetime) -> GateReport:
+        return GateReport(
+            tenant=tenant,
+            downstream=downstream,
+            worker=self._client.identity,
+            seen_at=now,
+            open_until=gate.open_until,
+            consecutive_failures=gate.failures,
+            window=self._policy.budget_window,
+            first_attempts=gate.budget.firsts(now=now),
+            retries=gate.budget.retries(now=now),
+            retries_allowed=gate.budget.allowed(now=now),
+            parked_runs=len(gate.parking),
+            in_flight=sum(now - at < ANSWERS_WITHIN for at in gate.sent.values()),
+        )
 
     def _is_untried(self, gate: Gate, *, now: datetime) -> bool:
         """Say whether enough attempts are on their way to a downstream of which nobody knows whether it is well.
@@ -212,13 +268,6 @@ class Admissions:
             return False
         gate.sent = {run_id: at for run_id, at in gate.sent.items() if now - at < ANSWERS_WITHIN}
         return len(gate.sent) >= self._policy.failures_to_open
-
-    def _take_place(self, gate: Gate, *, now: datetime) -> datetime:
-        """Say when an attempt may be sent: now within a burst, else in its turn (the generic cell rate algorithm)."""
-        step = timedelta(seconds=1 / self._policy.admission_rate)
-        due = max(gate.next_place_at, now)
-        gate.next_place_at = due + step
-        return now if due - now <= step * self._policy.failures_to_open else due
 
     async def _count_failure(self, gate: Gate, notice: AttemptNotice, *, now: datetime) -> None:
         gate.failures += 1
@@ -231,39 +280,45 @@ class Admissions:
 
     async def _open(self, gate: Gate, notice: AttemptNotice, *, now: datetime) -> None:
         gate.open_until = now + self._policy.open_for
-        gate.parked = 0
+        gate.looked_at = now
         gate.counts.openings += 1
-        logger.warning("circuit breaker opens", extra={"tenant": notice.tenant, "downstream": notice.downstream})
-        given = DownstreamInput(tenant=notice.tenant, downstream=notice.downstream, policy=self._policy)
+        tenant, downstream = notice.tenant, notice.downstream
+        logger.warning("circuit breaker opens", extra={"tenant": tenant, "downstream": downstream})
+        breaker = open_breaker(tenant=tenant, downstream=downstream, policy=self._policy, now=now)
         start = self._client.start_workflow(
             DOWNSTREAM_WORKFLOW,
-            given,
-            id=downstream_workflow_id(tenant=notice.tenant, downstream=notice.downstream),
+            DownstreamInput(tenant=tenant, downstream=downstream, policy=self._policy),
+            id=downstream_workflow_id(tenant=tenant, downstream=downstream),
             task_queue=DEFAULT_TASK_QUEUE,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            static_summary=f"circuit breaker of {notice.downstream}",
+            memo=breaker_memo(breaker),
+            static_summary=f"circuit breaker of {downstream}",
         )
         await _within_bounds(start)
 
     async def _learn(self, gate: Gate, tenant: str, downstream: str, *, now: datetime) -> None:
-        """Ask whether the breaker is open already: opened by another process, or before this one began."""
+        """Ask whether the breaker is open: opened by another process, or before this one began; or closed meanwhile."""
+        gate.looked_at = now
         handle = self._client.get_workflow_handle(downstream_workflow_id(tenant=tenant, downstream=downstream))
         try:
             described = await _within_bounds(handle.describe())
         except RPCError as error:
-            gate.is_known = error.status is RPCStatusCode.NOT_FOUND
+            if error.status is RPCStatusCode.NOT_FOUND:
+                _close(gate)
             return
         if described is None:
             return
+        if described.status is not WorkflowExecutionStatus.RUNNING:
+            return _close(gate)
         gate.is_known = True
-        if described.status is WorkflowExecutionStatus.RUNNING:
-            until = (await described.memo()).get("open_until")
-            gate.open_until = datetime.fromisoformat(until) if until else now + self._policy.open_for
+        look = read_breaker_memo(await described.memo(), started_at=described.start_time)
+        # Where this process waits for longer, a probe is out.
+        gate.open_until = max(look.open_until, gate.open_until or look.open_until)
 
     async def _ask_for_probe(self, request: AdmissionRequest) -> ProbeAnswer:
         wish = ProbeRequest(run_id=request.run_id, lasts=request.lasts)
         answer = await self._ask(UPDATE_ASK_PROBE, wish, request.tenant, request.downstream, within=ASK_WITHIN)
-        return answer or ProbeAnswer(ask_again_at=request.now + SHORTEST_SPREAD)
+        return answer or ProbeAnswer(ask_again_at=request.now + ASK_SOON)
 
     async def _end_probe(self, gate: Gate, notice: AttemptNotice) -> None:
         """Tell the breaker how its probe ended. It must hear of it, even if that takes longer than this attempt can wait."""
@@ -300,10 +355,20 @@ class Admissions:
 
     def _take_in(self, gate: Gate, answer: ProbeAnswer) -> None:
         if answer.closed:
-            gate.open_until = None
-            gate.failures = 0
+            _close(gate)
         else:
             gate.open_until = answer.ask_again_at
+
+
+def _parked(until: datetime, *, reason: str) -> Admission:
+    return Admission(admitted=False, parked_until=until, reason=reason)
+
+
+def _close(gate: Gate) -> None:
+    gate.is_known = True
+    if gate.open_until is not None:
+        gate.open_until = None
+        gate.failures = 0
 
 
 async def _within_bounds(asking: Awaitable[Answer], *, within: timedelta = ASK_WITHIN) -> Answer | None:

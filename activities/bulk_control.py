@@ -1,8 +1,9 @@
-"""Begins bulk redrives and looks at them: the one way to their workflows."""
+"""Begins bulk redrives, cancels them and looks at them: the one way to their workflows."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDReusePolicy
@@ -13,13 +14,15 @@ from workflows.contracts import BULK_REDRIVE_WORKFLOW, PROGRESS_MEMO, bulk_redri
 from workflows.dead_letter import BulkProgress, BulkRequest
 from workflows.target import DEFAULT_TASK_QUEUE
 
+BulkStatus: TypeAlias = Literal["running", "done", "cancelled", "stopped"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class BulkStanding:
     """Where a bulk redrive stands."""
 
     progress: BulkProgress
-    status: Literal["running", "done", "stopped"]
+    status: BulkStatus
 
 
 class BulkControl:
@@ -46,6 +49,13 @@ class BulkControl:
                 except WorkflowAlreadyStartedError:
                     return
 
+    async def cancel(self, redrive_id: str, *, tenant: str) -> None:
+        """Ask one to begin no more redrives. One that is over, or that nobody knows, is left alone. Raises ``Unavailable``."""
+        handle = self._client.get_workflow_handle(bulk_redrive_workflow_id(tenant=tenant, redrive_id=redrive_id))
+        with suppress(JobIsGone), translated():
+            async with asyncio.timeout(PATIENCE.total_seconds()):
+                await handle.cancel(rpc_timeout=PATIENCE)
+
     async def look_at(self, redrive_id: str, *, tenant: str) -> BulkStanding | None:
         """Say where one stands; ``None`` where Temporal knows none of this id. Raises ``Unavailable``."""
         handle = self._client.get_workflow_handle(bulk_redrive_workflow_id(tenant=tenant, redrive_id=redrive_id))
@@ -61,5 +71,7 @@ class BulkControl:
                 return BulkStanding(progress=progress, status="running")
             case WorkflowExecutionStatus.COMPLETED:
                 return BulkStanding(progress=progress, status="done")
+            case WorkflowExecutionStatus.CANCELED:
+                return BulkStanding(progress=progress, status="cancelled")
             case _:
                 return BulkStanding(progress=progress, status="stopped")

@@ -49,6 +49,7 @@ def job_row(record: JobRecord) -> Row:
             "labels": {storable(name): storable(value) for name, value in definition.labels.items()},
             "target": target_name(definition.target),
             "task_queue": definition.target.task_queue,
+            "downstream": definition.downstream,
             "search_text": search_text(record.job_id, definition),
         }
     )

@@ -26,7 +26,9 @@ from workflows.job import MirrorBatch
 
 logger = logging.getLogger(__name__)
 
-DEFINED_COLUMNS: Final = frozenset({"definition", "name", "owner", "labels", "target", "task_queue", "search_text"})
+DEFINED_COLUMNS: Final = frozenset(
+    {"definition", "name", "owner", "labels", "target", "task_queue", "downstream", "search_text"}
+)
 """Columns of ``jobs`` that only a new definition changes."""
 
 _REFUSING_STATES: Final = frozenset({"22", "23", "54"})

@@ -1,5 +1,7 @@
 """The planner as a local activity: the kernel's pure plan, under the bounds of this worker."""
 
+from collections.abc import Mapping
+
 from temporalio import activity
 
 from workflows.contracts import PLAN_FIRES
@@ -8,16 +10,18 @@ from workflows.planner import make_plan
 
 
 class Planner:
-    """Answers plans under one ``Tuning``.
+    """Answers plans under one ``Tuning``, with the weight of each tenant; of those that are not named it is 1.
 
     The method is synchronous on purpose: the calculator computes for up to a tenth of a second, which must not hold the
     event loop of a worker.
     """
 
-    def __init__(self, tuning: Tuning) -> None:
+    def __init__(self, tuning: Tuning, *, fairness_weights: Mapping[str, float] | None = None) -> None:
         self._tuning = tuning
+        self._weights = fairness_weights or {}
 
     @activity.defn(name=PLAN_FIRES)
     def plan_fires(self, request: PlanRequest) -> FirePlan:
         """Say what a job has missed and what comes next."""
-        return make_plan(request, tuning=self._tuning)
+        weight = self._weights.get(request.tenant, self._tuning.fairness_weight)
+        return make_plan(request, tuning=self._tuning.model_copy(update={"fairness_weight": weight}))

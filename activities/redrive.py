@@ -122,6 +122,10 @@ class BulkRedriver:
                 await self._redrive_page(chunk)
         except Unavailable as error:
             chunk.progress = chunk.progress.model_copy(update={"trouble": str(error)})
+        except asyncio.CancelledError:
+            if not _is_cancelled():
+                # The worker stops. Another one goes on.
+                raise
         return chunk.progress
 
     async def _redrive_page(self, chunk: "_Chunk") -> None:
@@ -150,6 +154,11 @@ class BulkRedriver:
             else:
                 return chunk.note_redriven(place, is_new=redrive.is_new)
         chunk.note_deferred(place)
+
+
+def _is_cancelled() -> bool:
+    details = activity.cancellation_details()
+    return details is not None and details.cancel_requested
 
 
 class _Chunk:

@@ -4,6 +4,8 @@
 decides nothing, and is rebuilt from Temporal when lost. Only ``mirror_writer`` writes it. Every row carries the ``version`` of
 the record that it shows, and only a higher version replaces it: late, repeated and reordered writes change nothing.
 
+**Reports** (``gate_reports``): what processes have said of themselves lately, so that people can see it. Old ones mean nothing.
+
 **Store** (``idempotency_records``, ``effect_claims``): the truth, found nowhere else, to be backed up. Each table has one owner,
 named below.
 
@@ -35,6 +37,8 @@ NAMING = {
 _WITH_A_NOMINAL_TIME = text("kind IN ('scheduled', 'catch_up')")
 _NOT_FINISHED_JOBS = text("state = 'active'")
 _DEAD = text("status = 'dead'")
+_PARKED = text("status = 'parked'")
+_CALLS_SOMETHING = text("downstream <> '' AND state <> 'deleted'")
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -85,6 +89,13 @@ class JobRow(Mirror, table=True):
             sqlite_where=_NOT_FINISHED_JOBS,
         ),
         Index(
+            "ix_jobs_downstreams",
+            "tenant",
+            "downstream",
+            postgresql_where=_CALLS_SOMETHING,
+            sqlite_where=_CALLS_SOMETHING,
+        ),
+        Index(
             "ix_jobs_labels",
             "labels",
             postgresql_using="gin",
@@ -108,7 +119,7 @@ class JobRow(Mirror, table=True):
     """``JobDefinition``, whole. Written once a revision: a payload may be large, and fires are many."""
 
     name: str = Field(sa_type=Text)
-    """From the definition, like the next five, so that people can search; written with it."""
+    """From the definition, like the next six, so that people can search; written with it."""
 
     owner: str = Field(sa_type=Text)
     labels: dict[str, str] = Field(sa_type=SEARCHABLE_DOCUMENT)
@@ -116,6 +127,9 @@ class JobRow(Mirror, table=True):
     """What runs: the name of the activity or workflow, or method and URL without the query."""
 
     task_queue: str = Field(sa_type=Text)
+    downstream: str = Field(default="", sa_type=KEY, sa_column_kwargs={"server_default": text("''")})
+    """Empty for a job that names none. The default is that of processes of an earlier release."""
+
     search_text: str = Field(sa_type=Text)
     """Id, name, description, owner and target, case folded: what ``q`` looks in, alike in both databases."""
 
@@ -168,6 +182,8 @@ class RunRow(Mirror, table=True):
             postgresql_where=_DEAD,
             sqlite_where=_DEAD,
         ),
+        # How many wait for each downstream.
+        Index("ix_runs_parked", "tenant", "status", "job_id", postgresql_where=_PARKED, sqlite_where=_PARKED),
         {"postgresql_partition_by": "RANGE (scheduled_at)"},
     )
 
@@ -262,6 +278,22 @@ class LedgerRow(Mirror, table=True):
     revision: int = Field(sa_type=BigInteger)
 
 
+class GateReportRow(Mirror, table=True):
+    """What a scheduler process knows of a downstream. A report; owned by ``downstream_store``, which removes old ones."""
+
+    __tablename__ = "gate_reports"
+    __table_args__ = (Index("ix_gate_reports_seen_at", "seen_at"),)
+
+    tenant: str = Field(primary_key=True, sa_type=KEY)
+    downstream: str = Field(primary_key=True, sa_type=KEY)
+    worker: str = Field(primary_key=True, sa_type=KEY)
+    """Identity of the process."""
+
+    seen_at: datetime = Field(sa_type=UtcDateTime)
+    report: dict[str, JsonValue] = Field(sa_type=DOCUMENT)
+    """``GateReport``."""
+
+
 class IdempotencyRow(Mirror, table=True):
     """What a request with an ``Idempotency-Key`` was answered. Store; owned by ``idempotency_store``, kept for a day."""
 
@@ -303,6 +335,7 @@ JOBS = _table(JobRow)
 RUNS = _table(RunRow)
 ATTEMPTS = _table(AttemptRow)
 LEDGER = _table(LedgerRow)
+GATE_REPORTS = _table(GateReportRow)
 IDEMPOTENCY_RECORDS = _table(IdempotencyRow)
 
 # Claims of effects. Store; owned by the SDK's ``effect_sql``, which workers of teams use without us. A claim is kept for a while

@@ -18,6 +18,8 @@ from fastapi_offline import FastAPIOffline
 
 from activities.bulk_control import BulkControl
 from activities.database import Limits, open_database
+from activities.downstream_control import DownstreamControl
+from activities.downstream_store import DownstreamStore
 from activities.idempotency_store import IdempotencyStore
 from activities.job_control import JobControl
 from activities.mirror_writer import MirrorWriter, WriterOptions
@@ -26,6 +28,8 @@ from activities.redrive import Redriver
 from activities.schema import migrate_when_possible
 from api.dead_letter_routes import dead_letter_router
 from api.dead_letter_service import DeadLetterService
+from api.downstream_routes import downstream_router
+from api.downstream_service import DownstreamService
 from api.error_response import install_error_responses
 from api.openapi import install_openapi
 from api.routes import PREFIX, router
@@ -112,6 +116,7 @@ def create_app(settings: Settings, *, telemetry: Telemetry | None = None) -> Fas
     app.state.telemetry = telemetry or unexported_telemetry()
     app.include_router(router)
     app.include_router(dead_letter_router)
+    app.include_router(downstream_router)
     app.include_router(metrics_router)
     app.include_router(health_router)
     app.include_router(health_router, prefix=PREFIX, include_in_schema=False)
@@ -149,6 +154,9 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
     app.state.dead_letters = DeadLetterService(
         jobs=jobs, queries=queries, redriver=redriver, bulk=BulkControl(client), links=links
     )
+    downstreams = DownstreamStore(engine, limit=DATABASE_PATIENCE)
+    stack.push_async_callback(downstreams.close)
+    app.state.downstreams = DownstreamService(jobs=jobs, store=downstreams, control=DownstreamControl(client))
     app.state.idempotency = store
     app.state.ready_checks = ReadyChecks(queries=queries, probe=probe)
     forgetting = asyncio.create_task(_forget_old_answers(store))

@@ -18,6 +18,7 @@ import typer
 from pydantic import JsonValue
 
 from api.cli_dead_letters import dead_letters_app
+from api.cli_downstreams import downstreams_app
 from api.cli_input import (
     BadInput,
     given,
@@ -49,6 +50,7 @@ app = typer.Typer(
 jobs_app = typer.Typer(help="Register, read and delete jobs.", no_args_is_help=True)
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(dead_letters_app, name="dead-letters")
+app.add_typer(downstreams_app, name="downstreams")
 
 DISTRIBUTION: Final = "horarium-server"
 

@@ -21,6 +21,9 @@ _COLOURS: Final = {
     "retrying": "yellow",
     "parked": "yellow",
     "paused": "yellow",
+    "closed": "green",
+    "half_open": "yellow",
+    "open": "red",
     "missed": "red",
     "dead": "red",
     "cancelled": "magenta",
@@ -141,6 +144,43 @@ def print_dead_letters(letters: Sequence[Mapping[str, JsonValue]]) -> None:
     _print_table(columns, rows, empty="no dead letters")
 
 
+def print_downstreams(downstreams: Sequence[Mapping[str, JsonValue]]) -> None:
+    """Show downstreams, a line each."""
+    rows = [
+        (
+            _text(each["downstream"]),
+            _coloured(each["state"] or "unknown"),
+            _text(each["open_until"]),
+            _text(each["parked_runs"]),
+            _text(each["jobs"]),
+            ", ".join(f"{one['retries']}/{one['retries_allowed']}" for one in _objects(each["schedulers"])),
+        )
+        for each in downstreams
+    ]
+    columns = ("DOWNSTREAM", "BREAKER", "OPEN UNTIL", "PARKED", "JOBS", "RETRIES")
+    _print_table(columns, rows, empty="no job calls a downstream")
+
+
+def print_downstream(downstream: Mapping[str, JsonValue]) -> None:
+    """Show one downstream: its breaker, then the schedulers."""
+    for name, value in downstream.items():
+        if name != "schedulers" and value not in (None, False):
+            _console().print(f"[bold]{name}[/]: {_coloured(value) if name == 'state' else _text(value)}")
+    rows = [
+        (
+            _text(one["worker"]),
+            _text(one["consecutive_failures"]),
+            _text(one["first_attempts"]),
+            f"{one['retries']}/{one['retries_allowed']}",
+            _text(one["parked_runs"]),
+            _text(one["seen_at"]),
+        )
+        for one in _objects(downstream["schedulers"])
+    ]
+    columns = ("SCHEDULER", "FAILURES", "FIRST ATTEMPTS", "RETRIES", "PARKED", "SEEN")
+    _print_table(columns, rows, empty="no scheduler has had to do with it lately")
+
+
 def print_preview(answer: Mapping[str, JsonValue]) -> None:
     """Show the next fires of a schedule."""
     console = _console()
@@ -190,6 +230,10 @@ def _coloured(value: JsonValue) -> str:
 
 def _text(value: JsonValue) -> str:
     return "" if value is None else escape(str(value))
+
+
+def _objects(value: JsonValue) -> list[dict[str, JsonValue]]:
+    return [each for each in _list(value) if isinstance(each, dict)]
 
 
 def _list(value: JsonValue) -> list[JsonValue]:

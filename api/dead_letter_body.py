@@ -1,13 +1,15 @@
 """The body of a bulk redrive, and the answers about dead letters. Pure."""
 
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final
 
 from pydantic import BaseModel, Field, JsonValue
 
+from activities.bulk_control import BulkStatus
 from activities.queries import RecordedRun
 from api.answer import RunAnswer, describe_run
 from api.body import Body, Integer, read_body
+from api.problem import FieldError, InvalidRequest
 from api.strict_json import require_fit
 from workflows.dead_letter import BulkProgress, BulkRequest, DeadLetterFilter
 from workflows.schedule_parser import parse_moment
@@ -22,9 +24,13 @@ FASTEST: Final = 6_000
 class BulkRedriveBody(Body):
     """Which dead letters are to be redriven, and how fast. Those that have been redriven are passed over."""
 
-    job: str | None = Field(default=None, description="Only of this job.")
+    every: bool = Field(default=False, alias="all", description="Instead of a filter: every dead letter that there is.")
+    job: str | None = Field(default=None, min_length=1, description="Only of this job.")
     reason: str | None = Field(
-        default=None, max_length=200, description="Only with a reason that begins so, such as retry_budget_exhausted."
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="Only with a reason that begins so, such as retry_budget_exhausted.",
     )
     from_: str | None = Field(default=None, alias="from", description="When the run ended, inclusive.")
     to: str | None = Field(
@@ -45,9 +51,7 @@ class BulkRedriveAnswer(BaseModel):
     """How far a bulk redrive is."""
 
     redrive_id: str
-    status: Literal["running", "done", "stopped"] = Field(
-        description="stopped: somebody ended its workflow in Temporal."
-    )
+    status: BulkStatus = Field(description="stopped: somebody ended its workflow in Temporal.")
     redriven: int
     failed: int = Field(description="Letters that cannot be redriven.")
     deferred: int = Field(description="Letters of busy jobs that were left for the next round.")
@@ -63,6 +67,7 @@ def read_bulk_request(value: JsonValue, *, tenant: str, now: datetime) -> BulkRe
         InvalidSchedule: one of its times is.
     """
     body = read_body(BulkRedriveBody, require_fit(value))
+    _require_filter_or_all(body)
     end = now if body.to is None else min(now, parse_moment(body.to, timezone="UTC", pointer="/to"))
     chosen = DeadLetterFilter(
         job_id=body.job,
@@ -76,6 +81,16 @@ def read_bulk_request(value: JsonValue, *, tenant: str, now: datetime) -> BulkRe
     )
 
 
+def _require_filter_or_all(body: BulkRedriveBody) -> None:
+    """Refuse what may be a filter that was forgotten: nobody redrives everything by mistake."""
+    has_filter = body.labels or any(each is not None for each in (body.job, body.reason, body.from_, body.to))
+    if body.every and has_filter:
+        raise InvalidRequest(FieldError(pointer="/all", detail="give a filter or all, not both"))
+    if not body.every and not has_filter:
+        detail = "give a filter (job, reason, from, to or labels), or all: true for every dead letter"
+        raise InvalidRequest(FieldError(pointer="", detail=detail))
+
+
 def describe_dead_letter(found: RecordedRun, *, temporal_url: str | None) -> DeadLetterAnswer:
     """Say a dead letter."""
     record = found.record
@@ -83,9 +98,7 @@ def describe_dead_letter(found: RecordedRun, *, temporal_url: str | None) -> Dea
     return DeadLetterAnswer(**dict(answer), checkpoint=record.run.checkpoint)
 
 
-def describe_progress(
-    progress: BulkProgress, *, redrive_id: str, status: Literal["running", "done", "stopped"]
-) -> BulkRedriveAnswer:
+def describe_progress(progress: BulkProgress, *, redrive_id: str, status: BulkStatus) -> BulkRedriveAnswer:
     """Say how far a bulk redrive is."""
     return BulkRedriveAnswer(
         redrive_id=redrive_id,

@@ -84,7 +84,7 @@ async def redrive(request: Request, run_id: str, letters: Letters) -> Response:
     responses=problems(409, 413, 415, 422, 503, replayed=BulkRedriveAnswer),
 )
 async def redrive_many(request: Request, letters: Letters, store: Store) -> Response:
-    """Redrive all dead letters that a filter names, in the background and at a rate."""
+    """Redrive the dead letters that a filter names, or with `all` every one, in the background and at a rate."""
     key = read_idempotency_key(request)
     body = require_fit(await read_json(request))
 
@@ -104,3 +104,16 @@ async def get_bulk_redrive(redrive_id: str, letters: Letters) -> Response:
     """Say how far a bulk redrive is."""
     answer = await letters.get_bulk_redrive(redrive_id, tenant=DEFAULT_TENANT)
     return json_response(answer.model_dump_json())
+
+
+@dead_letter_router.post(
+    "/redrives/{redrive_id}/cancel",
+    status_code=HTTPStatus.ACCEPTED,
+    response_model=BulkRedriveAnswer,
+    responses=problems(404, 422, 503),
+)
+async def cancel_bulk_redrive(request: Request, redrive_id: str, letters: Letters) -> Response:
+    """Let a bulk redrive begin no more redrives. Those that it has begun go on; cancelling it again changes nothing."""
+    read_idempotency_key(request)
+    answer = await letters.cancel_bulk_redrive(redrive_id, tenant=DEFAULT_TENANT)
+    return json_response(answer.model_dump_json(), status=HTTPStatus.ACCEPTED)

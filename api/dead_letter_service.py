@@ -85,6 +85,12 @@ class DeadLetterService:
             raise NotFound("there is no such bulk redrive, or it was long ago")
         return describe_progress(standing.progress, redrive_id=redrive_id, status=standing.status)
 
+    async def cancel_bulk_redrive(self, redrive_id: str, *, tenant: str) -> BulkRedriveAnswer:
+        """Let a bulk redrive begin no more. One that is over stays as it is. Raises ``NotFound`` and ``Unavailable``."""
+        await self._jobs.require_temporal()
+        await self._bulk.cancel(redrive_id, tenant=tenant)
+        return await self.get_bulk_redrive(redrive_id, tenant=tenant)
+
 
 def new_redrive_id(*, tenant: str, key: str | None) -> str:
     """Make an id. From an idempotency key it is always the same."""

@@ -48,6 +48,6 @@ def _reasons(record: JobRecord, findings: Findings, *, now: datetime) -> Iterato
     if findings.polled is False:
         yield f"no worker polls task queue {record.definition.target.task_queue!r}"
     if findings.workflow is not None and not findings.workflow.is_open:
-        yield "not scheduled: its workflow was ended in Temporal; delete the job and create it again"
+        yield "not scheduled: its workflow was ended in Temporal; `horarium restore` starts it again"
     if findings.workflow is not None and findings.workflow.problems:
         yield f"its workflow cannot go on: {', '.join(findings.workflow.problems)}"

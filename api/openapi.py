@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 from pydantic.json_schema import models_json_schema
 
 from api.dead_letter_body import BulkRedriveBody
@@ -92,6 +92,7 @@ _BULK_REDRIVE_EXAMPLES: Final = {
         "value": {"reason": "retry_budget_exhausted", "rate_per_minute": 120},
     },
     "of one job": {"value": {"job": "send-weekly-report", "from": "2026-06-08T00:00:00Z", "limit": 10}},
+    "everything": {"value": {"all": True, "rate_per_minute": 600, "limit": 100_000}},
 }
 
 _BODIES: Final[tuple[type[BaseModel], ...]] = (JobBody, PreviewBody, BulkRedriveBody)
@@ -135,6 +136,11 @@ def problems(*statuses: int, replayed: type[BaseModel] | None = None) -> dict[in
     if replayed is not None:
         answers[200] = {"model": replayed, "description": "Done before, by a request with the same key"}
     return answers
+
+
+def example_answer(name: str, value: JsonValue) -> dict[int | str, Document]:
+    """Show what a route answers when all is well."""
+    return {200: {"content": {"application/json": {"examples": {name: {"value": value}}}}}}
 
 
 def install_openapi(app: FastAPI) -> None:

@@ -34,6 +34,11 @@ EXIT_CODE: Final = 2
 """Of a process that was started with a wrong setting or a wrong option."""
 
 
+LEAST_WEIGHT: Final = 0.001
+MOST_WEIGHT: Final = 1_000.0
+"""Bounds of the server for a fairness weight."""
+
+
 class InvalidSettings(Exception):
     """One or more settings are wrong. The text has one line for each, which names it and says what is right."""
 
@@ -119,6 +124,23 @@ def _to_ports(text: object) -> object:
     if not 1 <= first <= last <= 65535:
         raise ValueError("a port, or a range such as 9464-9483 of which the first free one is taken, or 0 for none")
     return Ports(first, last)
+
+
+def _to_weights(text: object) -> object:
+    if not isinstance(text, str):
+        return text
+    return dict(_to_weight(part) for part in text.split(",") if part.strip())
+
+
+def _to_weight(text: str) -> tuple[str, float]:
+    tenant, _, weight = text.partition("=")
+    try:
+        value = float(weight)
+    except ValueError:
+        value = 0.0
+    if not tenant.strip() or not LEAST_WEIGHT <= value <= MOST_WEIGHT:
+        raise ValueError(f"tenant=weight, a weight being from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}, separated by commas")
+    return tenant.strip(), value
 
 
 Slots = Annotated[int, Field(ge=2, le=10_000)]
@@ -240,6 +262,14 @@ class Settings(BaseSettings):
     readmission_rate: Annotated[float, Field(gt=0)] = BreakerPolicy().readmission_rate
     """Runs a second, for each scheduler process, that come back to a downstream that has recovered."""
 
+    catch_up_per_second: Annotated[float, Field(ge=0, le=10_000)] = 20
+    """Starts of catch-up, backfill and redriven runs a second, at most, for each scheduler process, over all jobs. Further ones
+    are parked until their turn. ``0``: as many as come."""
+
+    fairness_weights: Annotated[dict[str, float], NoDecode, BeforeValidator(_to_weights)] = {}
+    """Shares of busy workers by tenant, such as ``payroll=5,reports=0.5``; 1 for all others. Only a server with
+    ``matching.enableFairness`` heeds them."""
+
     @model_validator(mode="after")
     def _cache_holds_the_tasks(self) -> "Settings":
         if self.max_cached_workflows < self.workflow_task_slots:
@@ -276,6 +306,7 @@ class Settings(BaseSettings):
             outbox_limit=self.outbox_limit,
             search_attributes=search_attributes,
             alerts_for_all=self.alert_url is not None,
+            paces_catch_up=self.catch_up_per_second > 0,
         )
 
 

@@ -26,6 +26,7 @@ from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, Worker
 from activities.admission import Admissions
 from activities.alert import Alerter
 from activities.database import InvalidDatabaseUrl, Limits, open_database
+from activities.downstream_store import DownstreamStore, reporting
 from activities.http_target import HttpSender
 from activities.job_control import JobControl
 from activities.mirror_writer import MirrorWriter
@@ -66,7 +67,7 @@ WORKFLOWS: Final = (
 )
 
 READING_CONNECTIONS: Final = 2
-"""For bulk redrives, which are the only readers in a worker."""
+"""For bulk redrives, which are the only readers in a worker, and for reports on downstreams."""
 
 HEARTBEAT_THROTTLE: Final = timedelta(seconds=1)
 """How old a checkpoint may be when its worker dies; Temporal's default is 0.8 of the heartbeat timeout."""
@@ -229,21 +230,26 @@ async def _own_activities(
         yield None
         return
     engine = open_database(settings.database_url, limits=Limits(connections=READING_CONNECTIONS))
-    queries = Queries(engine)
+    queries, downstreams = Queries(engine), DownstreamStore(engine)
+    admissions = Admissions(
+        namespace.client, settings.breaker_policy(), catch_up_per_second=settings.catch_up_per_second
+    )
     try:
-        yield _bind_own_activities(settings, namespace, writer=writer, queries=queries)
+        async with reporting(downstreams, lambda now: admissions.reports(now=now)):
+            yield _bind_own_activities(settings, namespace, admissions, writer=writer, queries=queries)
     finally:
+        await downstreams.close()
         await queries.close()
         await engine.dispose()
 
 
 def _bind_own_activities(
-    settings: Settings, namespace: Namespace, *, writer: MirrorWriter, queries: Queries
+    settings: Settings, namespace: Namespace, admissions: Admissions, *, writer: MirrorWriter, queries: Queries
 ) -> OwnActivities:
     client = namespace.client
-    planner = Planner(settings.tuning(search_attributes=namespace.has_search_attributes))
+    tuning = settings.tuning(search_attributes=namespace.has_search_attributes)
+    planner = Planner(tuning, fairness_weights=settings.fairness_weights)
     observer = Observer(client)
-    admissions = Admissions(client, settings.breaker_policy())
     control = JobControl(client, find_search_attributes=partial(register_search_attributes, client))
     alerter = Alerter(HttpSender(allowance=settings.http_allowance()), url_for_all=settings.alert_url)
     redrives = BulkRedriver(queries=queries, redriver=Redriver(queries=queries, control=control))

@@ -14,9 +14,14 @@ class AdmissionRequest(Value):
 
     tenant: str = ""
     downstream: str = ""
+    """Empty for a job that names none."""
+
     run_id: str = ""
     is_first: bool = True
     """No attempt of the run was made before."""
+
+    is_catch_up: bool = False
+    """It starts a run of the catch-up lane."""
 
     was_parked: bool = False
     lasts: timedelta = timedelta(minutes=5)

@@ -24,7 +24,7 @@ from workflows.classification import is_downstreams_fault, is_retryable
 from workflows.contracts import ADMIT_ATTEMPT, LOCAL_ACTIVITY_TIMEOUT, NOTE_ATTEMPT
 from workflows.job import CatchUpPolicy, JobDefinition, OverlapPolicy
 from workflows.policies import LANE
-from workflows.resilience import AttemptEnd
+from workflows.resilience import AttemptEnd, has_attempts_left
 from workflows.run import AttemptStatus, Failure, Run
 from workflows.target import activity_call
 from workflows.telemetry import attempt_scope
@@ -37,6 +37,9 @@ PROBE_SLACK: Final = timedelta(seconds=15)
 CATCH_UP_PRIORITY: Final = 5
 """The lowest of Temporal's default range; live runs have its middle, 3."""
 
+FAIRNESS_KEY_LIMIT: Final = 64
+"""Bytes; the server refuses longer ones."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptOrder:
@@ -46,6 +49,9 @@ class AttemptOrder:
     job_id: str
     definition: JobDefinition
     run: Run
+    paces_catch_up: bool = False
+    fairness_weight: float = 1.0
+    """Both as in ``Tuning``."""
 
 
 MakeAttempt: TypeAlias = Callable[[AttemptOrder], Awaitable[AttemptEnd]]
@@ -60,11 +66,11 @@ def activity_id(run: Run) -> str:
 async def perform_attempt(order: AttemptOrder, *, make: MakeAttempt | None = None) -> AttemptEnd:
     """Make the current attempt of a run, if its downstream allows it, and say how it ended.
 
-    Never raises what the attempt may have done. A job without a downstream is asked nothing. ``make`` is ``call_activity``
-    unless the attempt is something else.
+    Never raises what the attempt may have done. Nobody is asked about a live run of a job without a downstream. ``make`` is
+    ``call_activity`` unless the attempt is something else.
     """
     make = make or call_activity
-    if not order.definition.downstream:
+    if not order.definition.downstream and not _starts_catch_up(order):
         return await make(order)
     try:
         admission = await _ask_admission(order)
@@ -79,7 +85,13 @@ async def perform_attempt(order: AttemptOrder, *, make: MakeAttempt | None = Non
     except asyncio.CancelledError:
         return AttemptEnd(run_id=order.run.run_id, status=AttemptStatus.CANCELLED)
     end = await make(order)
+    if not order.definition.downstream:
+        return end
     return replace(end, verdict=await _note_end(order, end, is_probe=admission.is_probe))
+
+
+def _starts_catch_up(order: AttemptOrder) -> bool:
+    return order.paces_catch_up and order.run.kind in LANE and order.run.attempt == 1
 
 
 async def _ask_admission(order: AttemptOrder) -> Admission:
@@ -89,6 +101,7 @@ async def _ask_admission(order: AttemptOrder) -> Admission:
         downstream=definition.downstream,
         run_id=run.run_id,
         is_first=run.attempt == 1,
+        is_catch_up=_starts_catch_up(order),
         was_parked=run.parkings > 0,
         lasts=definition.timeout + PROBE_SLACK,
         now=workflow.now(),
@@ -118,7 +131,7 @@ async def _note_end(order: AttemptOrder, end: AttemptEnd, *, is_probe: bool) -> 
         run_id=run.run_id,
         is_probe=is_probe,
         ok=not at_fault,
-        wants_retry=wants_retry and end.status is not AttemptStatus.CANCELLED,
+        wants_retry=wants_retry and has_attempts_left(run) and end.status is not AttemptStatus.CANCELLED,
         now=workflow.now(),
     )
     try:
@@ -199,8 +212,12 @@ def _cancellation_type(definition: JobDefinition) -> workflow.ActivityCancellati
 
 
 def priority_of(order: AttemptOrder) -> Priority:
-    """Put the lane of catch-up and backfill behind live runs, and tenants beside each other."""
-    return Priority(priority_key=CATCH_UP_PRIORITY if order.run.kind in LANE else None, fairness_key=order.tenant[:64])
+    """Put the lane of catch-up and backfill behind live runs, and tenants beside each other, each with its share."""
+    return Priority(
+        priority_key=CATCH_UP_PRIORITY if order.run.kind in LANE else None,
+        fairness_key=order.tenant[:FAIRNESS_KEY_LIMIT],
+        fairness_weight=order.fairness_weight,
+    )
 
 
 def summary_of(definition: JobDefinition, run: Run) -> str:

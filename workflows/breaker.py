@@ -132,12 +132,12 @@ class RetryBudget:
 
     def count_first(self, *, now: datetime) -> None:
         """Count a first attempt: it earns a part of a retry."""
-        second = int(now.timestamp())
+        second = self._forget_old(now=now)
         self._firsts[second] = self._firsts.get(second, 0) + 1
 
     def take_retry(self, *, now: datetime) -> bool:
         """Take one retry out of the budget, if there is one left."""
-        second = int(now.timestamp())
+        second = self._forget_old(now=now)
         if self.retries(now=now) >= self.allowed(now=now):
             return False
         self._retries[second] = self._retries.get(second, 0) + 1
@@ -145,7 +145,11 @@ class RetryBudget:
 
     def allowed(self, *, now: datetime) -> int:
         """Say how many retries the present window allows."""
-        return max(self.policy.budget_floor, int(self.policy.budget_ratio * self._sum(self._firsts, now=now)))
+        return max(self.policy.budget_floor, int(self.policy.budget_ratio * self.firsts(now=now)))
+
+    def firsts(self, *, now: datetime) -> int:
+        """Say how many first attempts the present window has seen."""
+        return self._sum(self._firsts, now=now)
 
     def retries(self, *, now: datetime) -> int:
         """Say how many retries the present window has seen."""
@@ -153,6 +157,12 @@ class RetryBudget:
 
     def _sum(self, counts: dict[int, int], *, now: datetime) -> int:
         oldest = int((now - self.policy.budget_window).timestamp())
-        for second in [each for each in counts if each <= oldest]:
-            del counts[second]
-        return sum(counts.values())
+        return sum(count for second, count in counts.items() if second > oldest)
+
+    def _forget_old(self, *, now: datetime) -> int:
+        """Forget what the window does not see any more; answer the present second."""
+        oldest = int((now - self.policy.budget_window).timestamp())
+        for counts in (self._firsts, self._retries):
+            for second in [each for each in counts if each <= oldest]:
+                del counts[second]
+        return int(now.timestamp())

@@ -1,8 +1,10 @@
 """The workflow of a bulk redrive: lets an activity go through the dead letters, and shows how far it is.
 
-Its memo says that to whoever asks, with or without workers. Restarted, it goes on from where the activity told it to be.
+Its memo says that to whoever asks, with or without workers. Restarted, it goes on from where the activity told it to be;
+cancelled, it begins no more redrives and says how many it has begun.
 """
 
+import asyncio
 from datetime import timedelta
 
 from temporalio import workflow
@@ -35,6 +37,8 @@ class BulkRedriveWorkflow:
             workflow.upsert_memo({PROGRESS_MEMO: progress})
             if progress.is_done:
                 return progress
+            if workflow.cancellation_reason() is not None:
+                raise asyncio.CancelledError
             await self._rest(progress, is_new_round=progress.rounds > before.rounds)
         # Given again, because a memo that was changed in a run is not carried over to the next one.
         workflow.continue_as_new(request.model_copy(update={"progress": progress}), memo={PROGRESS_MEMO: progress})
@@ -48,6 +52,8 @@ class BulkRedriveWorkflow:
             start_to_close_timeout=timedelta(minutes=2),
             heartbeat_timeout=timedelta(seconds=30),
             retry_policy=UNTIL_DONE,
+            # The activity tells how far it came.
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         )
         return done
 

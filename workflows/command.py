@@ -72,4 +72,6 @@ class RunInput(Value):
 
     visible_after: timedelta = timedelta(seconds=2)
     history_limit: int = 400
-    """Both as in ``Tuning``."""
+    paces_catch_up: bool = False
+    fairness_weight: float = 1.0
+    """These four as in ``Tuning``."""

@@ -66,7 +66,7 @@ OBSERVE_TIMEOUT: Final = timedelta(seconds=10)
 """For a look at an attempt. Another one follows."""
 
 ADMIT_ATTEMPT: Final = "admit_attempt"
-"""Local activity, for jobs with a downstream only: ``AdmissionRequest -> Admission``."""
+"""Local activity, for jobs with a downstream and for starts of catch-up runs only: ``AdmissionRequest -> Admission``."""
 
 NOTE_ATTEMPT: Final = "note_attempt"
 """Local activity, for jobs with a downstream only: ``AttemptNotice -> Verdict``."""

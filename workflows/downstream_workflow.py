@@ -12,6 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.admission import DownstreamInput, ProbeReport, ProbeRequest
     from workflows.breaker import OpenBreaker, ProbeAnswer, ask_for_probe, end_probe, expire_probes, open_breaker
     from workflows.contracts import DOWNSTREAM_WORKFLOW, UPDATE_ASK_PROBE, UPDATE_END_PROBE, UPDATE_RESET_BREAKER
+    from workflows.downstream import breaker_memo
 
 FORGOTTEN_AFTER = timedelta(hours=1)
 """Nobody has asked for so long after a probe was due: no run is parked there any more."""
@@ -37,7 +38,8 @@ class DownstreamWorkflow:
             self._show()
             if workflow.info().get_current_history_length() >= HISTORY_LIMIT:
                 await workflow.wait_condition(workflow.all_handlers_finished)
-                workflow.continue_as_new(given.model_copy(update={"breaker": self._breaker}))
+                memo = breaker_memo(self._breaker)
+                workflow.continue_as_new(given.model_copy(update={"breaker": self._breaker}), memo=memo)
             self._changed = False
             try:
                 await workflow.wait_condition(lambda: self._changed, timeout=self._patience())
@@ -90,13 +92,4 @@ class DownstreamWorkflow:
     def _show(self) -> None:
         """Put into the memo what operators and the API read of an open breaker."""
         assert self._breaker is not None
-        breaker = self._breaker
-        workflow.upsert_memo(
-            {
-                "tenant": breaker.tenant,
-                "downstream": breaker.downstream,
-                "opened_at": breaker.opened_at.isoformat(),
-                "open_until": breaker.open_until.isoformat(),
-                "openings": str(breaker.openings),
-            }
-        )
+        workflow.upsert_memo(breaker_memo(self._breaker))

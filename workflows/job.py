@@ -172,6 +172,12 @@ class Tuning(Value):
     alerts_for_all: bool = False
     """Whether jobs that say nothing of alerts raise them too: the installation has somebody to tell."""
 
+    paces_catch_up: bool = False
+    """Whether scheduler processes hand out places for the starts of catch-up runs, over all jobs."""
+
+    fairness_weight: float = 1.0
+    """The tenant's share of busy workers, beside other tenants."""
+
     search_attributes: bool = True
     """Whether the namespace knows our search attributes; an unknown one would block the job."""
 
@@ -216,6 +222,7 @@ class FirePlan(Value):
 class PlanRequest(Value):
     """What the planner is asked."""
 
+    tenant: str = DEFAULT_TENANT
     job_id: str = ""
     definition: JobDefinition = JobDefinition()
     revision: int = 1

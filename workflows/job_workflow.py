@@ -421,7 +421,14 @@ class JobWorkflow:
 
     async def _attempt(self, run: Run) -> None:
         state = self._state
-        order = AttemptOrder(tenant=state.tenant, job_id=state.job_id, definition=state.definition, run=run)
+        order = AttemptOrder(
+            tenant=state.tenant,
+            job_id=state.job_id,
+            definition=state.definition,
+            run=run,
+            paces_catch_up=self._tuning.paces_catch_up,
+            fairness_weight=self._tuning.fairness_weight,
+        )
         self._ended.append(await perform_attempt(order))
         self._notice()
 
@@ -444,6 +451,8 @@ class JobWorkflow:
                     version=state.version,
                     visible_after=self._tuning.visible_after,
                     history_limit=self._tuning.history_limit,
+                    paces_catch_up=self._tuning.paces_catch_up,
+                    fairness_weight=self._tuning.fairness_weight,
                 ),
                 id=run_workflow_id(tenant=state.tenant, run_id=run.run_id),
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,

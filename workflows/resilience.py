@@ -21,7 +21,8 @@ ENGINE_FLOOR = timedelta(seconds=1)
 LONGEST_RETRY_AFTER = timedelta(days=365)
 """Whatever an error asks for: further away, times come to an end."""
 
-BREAKER_OPEN = "the downstream's circuit breaker is open"
+UNKNOWN_ACTIVITY = "unknown_activity"
+"""How the reason of a run begins that is parked because no worker knows its activity, and not for its downstream."""
 
 FIRST_PARKING = timedelta(seconds=5)
 LONGEST_PARKING = timedelta(minutes=1)
@@ -134,6 +135,16 @@ def as_cancelled(end: AttemptEnd) -> AttemptEnd:
     )
 
 
+def has_attempts_left(run: Run) -> bool:
+    """Say whether another attempt may follow the one just made. One that opens a breaker was made like any other."""
+    return run.attempt - run.excused < run.max_attempts
+
+
+def breaker_is_open(downstream: str) -> str:
+    """Say why a run is parked whose downstream is left alone."""
+    return f"the circuit breaker of {downstream} is open"
+
+
 def retry_delay(retry: RetryPolicy, *, retries: int, draw: float) -> timedelta:
     """Say how long to wait before another attempt, with full jitter.
 
@@ -166,7 +177,7 @@ def _park(run: Run, end: AttemptEnd, *, now: datetime, draw: float) -> Run:
             "outcome": Outcome.PENDING if is_first else run.outcome,
             "started_at": None if is_first else run.started_at,
             "status": RunStatus.PARKED,
-            "reason": f"unknown_activity: {message}" if end.unknown_activity else message,
+            "reason": f"{UNKNOWN_ACTIVITY}: {message}" if end.unknown_activity else message,
             "attempt": run.attempt - 1,
             "parkings": run.parkings + 1,
             "next_attempt_at": end.parked_until or now + widest / 2 + draw * widest / 2,
@@ -179,16 +190,18 @@ def _retry_or_end(run: Run, end: AttemptEnd, *, definition: JobDefinition, now: 
     if not is_retryable(failure, retry):
         said = "the error says never to retry" if not failure.retryable else "this kind of error is not retried"
         return _end(run, RunStatus.DEAD, now=now, reason=said)
+    if not has_attempts_left(run):
+        return _end(run, RunStatus.DEAD, now=now, reason="max_attempts is reached")
     match end.verdict.kind:
         case VerdictKind.PARK:
-            parked = {"status": RunStatus.PARKED, "reason": BREAKER_OPEN, "next_attempt_at": end.verdict.parked_until}
+            reason = breaker_is_open(definition.downstream)
+            parked = {"status": RunStatus.PARKED, "reason": reason, "next_attempt_at": end.verdict.parked_until}
             excused = {"excused": run.excused + 1, "parkings": run.parkings + 1}
             return _unless_overdue(run.model_copy(update=parked | excused), definition, now=now)
         case VerdictKind.EXHAUSTED:
             return _end(run, RunStatus.DEAD, now=now, reason="retry_budget_exhausted")
         case VerdictKind.RETRY:
-            if run.attempt - run.excused >= run.max_attempts:
-                return _end(run, RunStatus.DEAD, now=now, reason="max_attempts is reached")
+            pass
         case _:
             assert_never(end.verdict.kind)
     delay = retry_delay(retry, retries=max(0, run.attempt - run.excused - 1), draw=draw)

@@ -123,7 +123,14 @@ class RunWorkflow:
 
     async def _attempt(self) -> AttemptEnd:
         given = self._given
-        order = AttemptOrder(tenant=given.tenant, job_id=given.job_id, definition=given.definition, run=self._run)
+        order = AttemptOrder(
+            tenant=given.tenant,
+            job_id=given.job_id,
+            definition=given.definition,
+            run=self._run,
+            paces_catch_up=given.paces_catch_up,
+            fairness_weight=given.fairness_weight,
+        )
         in_vain = asyncio.Event()
         beside = [asyncio.create_task(self._watch(order))]
         if self._runs_workflow():

@@ -3,11 +3,12 @@
 Pure. What follows an attempt is decided in ``resilience``; here it meets the job's state.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from workflows.job import JobState
 from workflows.job_state import find_run, microseconds, replace_or_end, with_active
 from workflows.outbox import with_attempt, with_run
+from workflows.policies import LANE
 from workflows.resilience import AttemptEnd, as_cancelled, decide_after_attempt, end_before_start, end_between_attempts
 from workflows.run import FINAL_STATUSES, AttemptStatus, Outcome, Run
 
@@ -28,7 +29,7 @@ def settle_attempt(state: JobState, end: AttemptEnd, *, now: datetime, draw: flo
         settled = end_between_attempts(settled, now=now, reason=REGISTERED_AGAIN)
     if settlement.attempt is not None:
         state = with_attempt(state, settlement.attempt)
-    return with_run(replace_or_end(state, settled), settled)
+    return with_run(replace_or_end(_with_catch_up_pace(state, settled), settled), settled)
 
 
 def settle_detached(state: JobState, ended: Run) -> JobState:
@@ -38,7 +39,15 @@ def settle_detached(state: JobState, ended: Run) -> JobState:
         return state
     state = state.model_copy(update={"fence": max(state.fence, ended.fence)})
     # Only here is it known that the job was registered again meanwhile.
-    return replace_or_end(state, ended.model_copy(update={"superseded": run.superseded}))
+    return replace_or_end(_with_catch_up_pace(state, ended), ended.model_copy(update={"superseded": run.superseded}))
+
+
+def _with_catch_up_pace(state: JobState, run: Run) -> JobState:
+    """Count the pause until the next catch-up run from the dispatch of one that had to wait, and not from its decision."""
+    if run.kind not in LANE or not run.parkings or run.status not in FINAL_STATUSES or run.dispatched_at is None:
+        return state
+    earliest = run.dispatched_at + timedelta(minutes=1) / state.definition.catch_up_rate
+    return state.model_copy(update={"next_catch_up_at": max(state.next_catch_up_at or earliest, earliest)})
 
 
 def settle_not_started(state: JobState, run_id: str, *, now: datetime, reason: str) -> JobState:

@@ -80,6 +80,7 @@ def plan_request(state: JobState, *, now: datetime) -> PlanRequest:
         state.plan if state.plan and state.plan.revision == state.revision and not state.plan.complete else None
     )
     return PlanRequest(
+        tenant=state.tenant,
         job_id=state.job_id,
         definition=state.definition.model_copy(update={"payload": None}),
         revision=state.revision,

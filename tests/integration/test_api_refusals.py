@@ -198,6 +198,58 @@ class TestBodies:
             assert places_in(problem) == ["Idempotency-Key"]
 
 
+class TestDeadLetters:
+    """Bodies and parameters of redrives."""
+
+    @pytest.mark.parametrize(
+        ("body", "place"),
+        [
+            ({}, ""),
+            ({"limit": 5, "rate_per_minute": 60}, ""),
+            ({"labels": {}}, ""),
+            ({"all": False}, ""),
+            ({"all": True, "job": "x"}, "/all"),
+            ({"all": "yes"}, "/all"),
+            ({"job": ""}, "/job"),
+            ({"job": 5}, "/job"),
+            ({"reason": ""}, "/reason"),
+            ({"reason": "x" * 201}, "/reason"),
+            ({"from": "yesterday"}, "/from"),
+            ({"to": "2026-13-01T00:00:00Z"}, "/to"),
+            ({"labels": {"team": 5}}, "/labels/team"),
+            ({"all": True, "limit": 0}, "/limit"),
+            ({"all": True, "limit": 100_001}, "/limit"),
+            ({"all": True, "rate_per_minute": 0.5}, "/rate_per_minute"),
+            ({"all": True, "rate_per_minute": 1e9}, "/rate_per_minute"),
+            ({"all": True, "every": True}, "/every"),
+            ([], ""),
+            ("all", ""),
+        ],
+    )
+    async def test_a_redrive_of_nothing_in_particular_is_refused(
+        self, api: httpx.AsyncClient, body: object, place: str
+    ) -> None:
+        """A filter that was forgotten does not redrive everything; what is wrong is named."""
+        problem = problem_in(await api.post("/dead-letters/redrive", json=body), 422)
+        assert places_in(problem) == [place]
+
+    @pytest.mark.parametrize(
+        "query", ["limit=0", "redriven=maybe", "label=x", "from=yesterday", "reason=" + "x" * 201, "status=dead"]
+    )
+    async def test_a_parameter_of_the_list_that_means_nothing_is_refused(
+        self, api: httpx.AsyncClient, query: str
+    ) -> None:
+        """Named, and not ignored."""
+        problem = problem_in(await api.get(f"/dead-letters?{query}"), 422)
+        assert places_in(problem) == [query.partition("=")[0]]
+
+    async def test_any_text_may_be_looked_for(self, api: httpx.AsyncClient) -> None:
+        """It is data, never SQL."""
+        for query in ("job=%00", "job='--", "reason=%25", "reason=%00", "label=a:%25"):
+            answer = await api.get(f"/dead-letters?{query}")
+            assert (answer.status_code, answer.json()) == (200, [])
+
+
 class TestReads:
     """Paths and parameters that name nothing."""
 

@@ -172,10 +172,12 @@ async def test_what_is_cancelled_or_parked_is_no_dead_letter(api: httpx.AsyncCli
     await eventually(lambda: runs_with(api, cancelled, "cancelled"))
 
     downstream = unique("down")
-    for _ in range(2):
-        await until_dead(api, await create(api, log, how="connect", downstream=downstream))
+    for job in [await create(api, log, how="connect", downstream=downstream) for _ in range(3)]:
+        # The last of them opens the breaker, and is dead all the same: it has no attempt left.
+        assert (await until_dead(api, job))["reason"] == "max_attempts is reached"
     parked = await create(api, log, how="connect", downstream=downstream)
-    await eventually(lambda: runs_with(api, parked, "parked"))
+    [run] = await eventually(lambda: runs_with(api, parked, "parked"))
+    assert (run["attempt"], run["reason"]) == (0, f"the circuit breaker of {downstream} is open")
     await api.delete(f"/jobs/{parked}", params={"cancel_active": "true"})
     await eventually(lambda: runs_with(api, parked, "cancelled"))
     assert await letters_of(api, cancelled) == await letters_of(api, parked) == []
@@ -334,6 +336,39 @@ async def progress_when(api: httpx.AsyncClient, path: str, status: str) -> dict[
     progress: dict[str, Any] = (await api.get(path)).json()
     assert progress["status"] == status, progress
     return progress
+
+
+async def test_a_bulk_redrive_is_cancelled_and_says_how_far_it_came(api: httpx.AsyncClient, log: Path) -> None:
+    """It begins no more; what it has begun goes on, and what is left can be redriven later."""
+    label = unique("team")
+    jobs = [await create(api, log, labels={"team": label}) for _ in range(3)]
+    for job in jobs:
+        await until_dead(api, job)
+    answer = await api.post("/dead-letters/redrive", json={"labels": {"team": label}, "rate_per_minute": 6})
+    path = answer.headers["location"].removeprefix("/api/v1")
+
+    async def has_begun() -> bool:
+        left = (await api.get("/dead-letters", params={"label": f"team:{label}"})).json()
+        return len([each for each in left if each["redrive_of"] is None]) < 3
+
+    await eventually(has_begun)
+    cancelled = await api.post(f"{path}/cancel")
+    assert cancelled.status_code == 202, cancelled.text
+    done = await eventually(lambda: progress_when(api, path, "cancelled"))
+    assert 1 <= done["redriven"] < 3
+    again = await api.post(f"{path}/cancel")
+    assert (again.status_code, again.json()) == (202, done)
+    left = await eventually(lambda: letters_left(api, label, count=3 - done["redriven"]))
+    assert {letter["redriven_by"] for letter in left} == {None}
+    assert (await api.post("/dead-letters/redrives/never-was/cancel")).status_code == 404
+
+
+async def letters_left(api: httpx.AsyncClient, label: str, *, count: int) -> list[dict[str, Any]]:
+    """The first deaths of labelled jobs that were not redriven, once there are so many."""
+    answer = await api.get("/dead-letters", params={"label": f"team:{label}"})
+    found = [letter for letter in answer.json() if letter["redrive_of"] is None]
+    assert len(found) == count, found
+    return found
 
 
 async def test_a_bulk_redrive_waits_for_busy_jobs(api: httpx.AsyncClient, log: Path) -> None:

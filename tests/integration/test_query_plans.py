@@ -13,15 +13,20 @@ from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.database import open_database
+from activities.downstream_store import DownstreamStore
+from activities.mirror_writer import MirrorWriter
 from activities.partition import create_partitions, months_of
 from activities.queries import FAILED, JobFilter, Queries, RunFilter
-from tests.records import NOON, minute
-from workflows.job import Lifecycle
+from tests.records import NOON, job_record, minute
+from workflows.dead_letter import DeadLetterFilter, LetterPlace
+from workflows.job import JobDefinition, Lifecycle, MirrorBatch
 from workflows.run import RunStatus
 
 Statement = tuple[str, Any]
 
-READS: dict[str, Callable[[Queries], Awaitable[object]]] = {
+Read = Callable[[AsyncEngine], Awaitable[object]]
+
+QUERIES: dict[str, Callable[[Queries], Awaitable[object]]] = {
     "a job": lambda queries: queries.get_job("default", "hot"),
     "a run with its attempts": lambda queries: queries.get_run("default", "hot:7"),
     "jobs": lambda queries: queries.list_jobs("default", JobFilter()),
@@ -32,12 +37,32 @@ READS: dict[str, Callable[[Queries], Awaitable[object]]] = {
         "default", "hot", RunFilter(statuses=frozenset({RunStatus.RUNNING}))
     ),
     "runs of a time": lambda queries: queries.list_runs("default", "hot", RunFilter(start=NOON, end=minute(60))),
+    "dead letters": lambda queries: queries.list_dead_letters("default", DeadLetterFilter()),
+    "dead letters of a job": lambda queries: queries.list_dead_letters("default", DeadLetterFilter(job_id="hot")),
+    "dead letters by reason": lambda queries: queries.list_dead_letters("default", DeadLetterFilter(reason="max_")),
+    "dead letters by label": lambda queries: queries.list_dead_letters("default", DeadLetterFilter(labels={"a": "b"})),
+    "dead letters of a time": lambda queries: queries.list_dead_letters(
+        "default", DeadLetterFilter(start=NOON, end=minute(60), redriven=None)
+    ),
+    "the next dead letters to be redriven": lambda queries: queries.read_dead_letters(
+        "default", DeadLetterFilter(), after=LetterPlace(finished_at=NOON, run_id="x")
+    ),
     "the ledger": lambda queries: queries.list_ledger("default", "hot"),
     "the ledger of a time": lambda queries: queries.list_ledger("default", "hot", start=NOON, end=minute(60)),
 }
 
 
-async def _statements(engine: AsyncEngine, read: Callable[[Queries], Awaitable[object]]) -> list[Statement]:
+def _read_through(query: Callable[[Queries], Awaitable[object]]) -> Read:
+    return lambda engine: query(Queries(engine))
+
+
+READS: dict[str, Read] = {name: _read_through(query) for name, query in QUERIES.items()} | {
+    "downstreams": lambda engine: DownstreamStore(engine).list("default", now=NOON),
+    "a downstream": lambda engine: DownstreamStore(engine).get("default", "bank", now=NOON),
+}
+
+
+async def _statements(engine: AsyncEngine, read: Read) -> list[Statement]:
     """Catch what a read sends to the database, its second page too."""
     seen: list[Statement] = []
 
@@ -45,7 +70,7 @@ async def _statements(engine: AsyncEngine, read: Callable[[Queries], Awaitable[o
         seen.append((statement, parameters))
 
     event.listen(engine.sync_engine, "before_cursor_execute", note)
-    await read(Queries(engine))
+    await read(engine)
     event.remove(engine.sync_engine, "before_cursor_execute", note)
     return [each for each in seen if each[0].lstrip().startswith("SELECT")]
 
@@ -56,13 +81,21 @@ async def _plan(engine: AsyncEngine, explain: str, statement: Statement) -> str:
         return "\n".join(str(row[-1]) for row in rows)
 
 
+async def call_bank(url: str) -> None:
+    """Write a job that calls a downstream, so that there is something to be completed."""
+    writer = MirrorWriter(url)
+    await writer.write(MirrorBatch(job=job_record(definition=JobDefinition(downstream="bank"))))
+    await writer.close()
+
+
 @pytest.mark.parametrize("name", READS)
 async def test_sqlite_finds_rows_by_index_and_in_order(sqlite_url: str, name: str) -> None:
     """No table is scanned, and nothing but the merge of a page's parts is sorted."""
+    await call_bank(sqlite_url)
     engine = open_database(sqlite_url)
     for statement in await _statements(engine, READS[name]):
         plan = await _plan(engine, "EXPLAIN QUERY PLAN", statement)
-        for table in ("jobs", "runs", "attempts", "ledger"):
+        for table in ("jobs", "runs", "attempts", "ledger", "gate_reports"):
             assert f"SCAN {table}" not in plan, plan
         if "UNION ALL" not in statement[0] and "ix_ledger_tenant_job_id_last_first" not in plan:
             assert "TEMP B-TREE FOR ORDER BY" not in plan or "FROM attempts" in statement[0], plan
@@ -72,9 +105,9 @@ async def test_sqlite_finds_rows_by_index_and_in_order(sqlite_url: str, name: st
 FILL_RUNS = """
     INSERT INTO runs (tenant, run_id, scheduled_at, job_id, version, kind, target_at, created_at, status, outcome, stands_for,
         revision, attempt, max_attempts, fence, idempotency_key, superseded, detached, parkings, excused,
-        workflow_id, workflow_run_id)
+        workflow_id, workflow_run_id, finished_at)
     SELECT 'default', job || ':' || n, at, job, n, 'scheduled', at, at, CASE n % 500 WHEN 0 THEN 'dead' ELSE 'success' END,
-        'ran', 1, 1, 1, 4, n, n, false, false, 0, 0, '', ''
+        'ran', 1, 1, 1, 4, n, n, false, false, 0, 0, '', '', at
     FROM (
         SELECT n, CASE WHEN n % 2 = 0 THEN 'hot' ELSE 'job-' || n % 100 END AS job,
             timestamptz '2026-01-01 00:00:00+00' + n * interval '8 minutes' AS at
@@ -94,6 +127,7 @@ FILL_LEDGER = """
 @pytest.fixture
 async def filled(postgresql_url: str) -> AsyncIterator[AsyncEngine]:
     """Half a year of history, most of it of one job."""
+    await call_bank(postgresql_url)
     engine = open_database(postgresql_url)
     async with engine.begin() as connection:
         months = months_of(datetime(2026, month, 1, tzinfo=UTC) for month in range(1, 7))

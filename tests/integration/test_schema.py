@@ -14,7 +14,16 @@ from activities.schema import comparison_options, is_current, migrate
 from activities.tables import METADATA
 from tests.records import NOON
 
-TABLES = {"alembic_version", "jobs", "runs", "attempts", "ledger", "idempotency_records", "effect_claims"}
+TABLES = {
+    "alembic_version",
+    "jobs",
+    "runs",
+    "attempts",
+    "ledger",
+    "idempotency_records",
+    "effect_claims",
+    "gate_reports",
+}
 
 
 async def _tables(url: str) -> set[str]:

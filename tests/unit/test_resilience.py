@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workflows.admission import Verdict, VerdictKind
 from workflows.job import Backoff, CatchUpPolicy, JobDefinition, RetryPolicy
 from workflows.resilience import (
     LONGEST_PARKING,
@@ -106,6 +107,35 @@ def test_a_failed_attempt_is_followed_by_another_until_they_are_used_up(status: 
         "max_attempts is reached",
         NOON + 3 * SECOND,
     )
+
+
+@pytest.mark.parametrize("kind", VerdictKind)
+def test_a_run_without_attempts_left_is_dead_of_that_whatever_its_downstream_says(kind: VerdictKind) -> None:
+    """Neither is it parked when its own failure opens the breaker, nor does it die of a budget that it does not need."""
+    end = ended(AttemptStatus.FAILED, failure=Failure(type="ConnectionError"), verdict=_verdict(kind))
+    after = settle(dispatched(attempt=4, max_attempts=4), end, downstream="bank")
+    assert (after.status, after.reason, after.next_attempt_at) == (RunStatus.DEAD, "max_attempts is reached", None)
+    assert settle(dispatched(attempt=5, excused=2, max_attempts=4), end, downstream="bank").reason != after.reason
+
+
+def _verdict(kind: VerdictKind) -> Verdict:
+    return Verdict(kind=kind, parked_until=NOON + timedelta(minutes=1))
+
+
+def test_a_run_is_parked_by_the_name_of_its_downstream_and_its_attempt_is_excused() -> None:
+    """Whoever looks at the run sees whose breaker is open."""
+    end = ended(AttemptStatus.FAILED, failure=Failure(type="ConnectionError"), verdict=_verdict(VerdictKind.PARK))
+    after = settle(dispatched(attempt=2), end, downstream="bank.example")
+    assert (after.status, after.excused) == (RunStatus.PARKED, 1)
+    assert after.reason == "the circuit breaker of bank.example is open"
+    assert after.next_attempt_at == NOON + timedelta(minutes=1)
+
+
+def test_a_run_whose_retry_has_no_budget_is_dead_at_once() -> None:
+    """It can be redriven when its downstream is well."""
+    end = ended(AttemptStatus.FAILED, failure=Failure(type="ConnectionError"), verdict=_verdict(VerdictKind.EXHAUSTED))
+    after = settle(dispatched(attempt=1), end, downstream="bank")
+    assert (after.status, after.reason) == (RunStatus.DEAD, "retry_budget_exhausted")
 
 
 def test_an_error_that_says_never_ends_the_run_at_once() -> None:
