@@ -314,6 +314,9 @@ class Harness:
     started: dict[str, WorkflowHandle[Any, Any]] = field(default_factory=dict)
     """As a server that skips time knows them: it does so while the result of one is waited for."""
 
+    catch_up_per_second: float = 0
+    """Starts of the catch-up lane; only of jobs whose tuning says that it is paced."""
+
     may_fail_tasks: bool = False
     """Whether workflow tasks that failed are part of the test."""
 
@@ -325,7 +328,8 @@ class Harness:
 
     async def start_workers(self) -> None:
         """Start the workers of one process."""
-        observer, admissions = Observer(self.client), Admissions(self.client, TOUCHY)
+        observer = Observer(self.client)
+        admissions = Admissions(self.client, TOUCHY, catch_up_per_second=self.catch_up_per_second)
         own = OwnActivities(
             local=[
                 self.planner.plan_fires,
@@ -362,7 +366,7 @@ class Harness:
         if tuning is not None:
             self.planner.tunings[job_id] = tuning
         state = await self.state(definition, job_id=job_id, registered_at=registered_at)
-        await self._start(JobInput(state=state))
+        await self.start(JobInput(state=state))
         return job_id
 
     async def restore(self, job_id: str) -> None:
@@ -370,9 +374,10 @@ class Harness:
         await self.handle(job_id).terminate()
         record = self.mirror.jobs[job_id]
         state = revived_state(record, last=self.mirror.runs[job_id].get(record.last_run_id or ""), now=await self.now())
-        await self._start(JobInput(state=state, resumed=True))
+        await self.start(JobInput(state=state, resumed=True))
 
-    async def _start(self, given: JobInput) -> None:
+    async def start(self, given: JobInput) -> None:
+        """Start a job's workflow."""
         job_id = given.state.job_id
         self.started[job_id] = await self.client.start_workflow(
             JOB_WORKFLOW,

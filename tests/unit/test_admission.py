@@ -1,0 +1,67 @@
+"""The catch-up lane of a scheduler process: its starts come at a rate, over all jobs. With explicit time, and no Temporal."""
+
+import heapq
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from activities.admission import LANE_IS_BUSY, Admissions
+from workflows.admission import Admission, AdmissionRequest
+from workflows.breaker import BreakerPolicy
+
+NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+
+
+def lane(rate: float) -> Admissions:
+    """A process that asks nobody: no job here has a downstream."""
+    return Admissions(None, BreakerPolicy(), catch_up_per_second=rate)  # type: ignore[arg-type]
+
+
+async def start(admissions: Admissions, run_id: str, *, now: datetime, was_parked: bool = False) -> Admission:
+    """Ask for the start of a catch-up run."""
+    request = AdmissionRequest(run_id=run_id, is_catch_up=True, was_parked=was_parked, now=now)
+    return await admissions.admit_attempt(request)
+
+
+@pytest.mark.parametrize("rate", [0.5, 5, 20])
+async def test_catch_up_runs_start_at_the_rate_whatever_many_jobs_have_missed(rate: float) -> None:
+    """A thousand jobs wake at once: in any span no more start than the rate allows, each waits once, and none is forgotten."""
+    admissions = lane(rate)
+    coming = [(NOON, n, False) for n in range(1_000)]
+    started: list[datetime] = []
+    while coming:
+        now, run, was_parked = heapq.heappop(coming)
+        answer = await start(admissions, f"r{run}", now=now, was_parked=was_parked)
+        if answer.admitted:
+            started.append(now)
+            continue
+        assert not was_parked, "a run that comes at its place finds it kept"
+        assert answer.reason == LANE_IS_BUSY
+        heapq.heappush(coming, (answer.parked_until, run, True))
+    assert len(started) == 1_000
+    assert (started[-1] - NOON).total_seconds() == pytest.approx(999 / rate)
+    for before, after in zip(started, started[2:], strict=False):
+        assert (after - before).total_seconds() >= 1 / rate - 1e-6
+
+
+async def test_a_run_that_waited_in_another_process_takes_a_place_like_any_other() -> None:
+    """The rate of a process holds, whoever has died."""
+    admissions = lane(1)
+    for run in ("a", "b"):
+        assert (await start(admissions, run, now=NOON)).admitted
+    answer = await start(admissions, "stranger", now=NOON, was_parked=True)
+    assert (answer.admitted, answer.parked_until) == (False, NOON + timedelta(seconds=2))
+
+
+async def test_without_a_rate_as_many_start_as_come() -> None:
+    """The bound of each job is its own affair."""
+    admissions = lane(0)
+    answers = [await start(admissions, f"r{n}", now=NOON) for n in range(100)]
+    assert all(answer.admitted for answer in answers)
+
+
+async def test_what_is_no_start_of_the_lane_waits_for_nothing() -> None:
+    """Live runs, and further attempts of runs that have started."""
+    admissions = lane(0.001)
+    answers = [await admissions.admit_attempt(AdmissionRequest(run_id=f"r{n}", now=NOON)) for n in range(10)]
+    assert all(answer.admitted for answer in answers)
