@@ -21,8 +21,8 @@ $(READY): pyproject.toml activities/sdk/pyproject.toml constraints.txt
 dev: $(READY) ## Start everything on this machine: Temporal, workers, API and example jobs (Ctrl-C stops it)
 	@$(BIN)/horarium dev
 
-test: $(READY) ## Run the tests, three at a time; they start the servers that they need
-	@$(BIN)/python -m pytest -n 3 -m "not slow"
+test: $(READY) ## Run the tests, four at a time; they start the servers that they need
+	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 chaos: $(READY) ## Run the slow tests: kill everything, stop databases, a year of fires (HORARIUM_CHAOS=long: longer)
 	@$(BIN)/python -m pytest -m slow -s

@@ -1,5 +1,9 @@
 """Fixtures for all tests, by where they come from."""
 
+from pathlib import Path
+from typing import Final
+
+import pytest
 from hypothesis import settings
 
 from tests.databases import (
@@ -29,3 +33,17 @@ __all__ = [
 # No test is a stopwatch: a busy machine is no failure. What must be fast is measured by the bench.
 settings.register_profile("horarium", deadline=None)
 settings.load_profile("horarium")
+
+UNHURRIED: Final = ("integration", "workflow", "replay")
+"""Folders whose files take longest, in this order. A file is the work of one process, whose tests share what it starts."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes long, so that all processes end at about the same time."""
+    items.sort(key=_place_of)
+
+
+def _place_of(item: pytest.Item) -> int:
+    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    return UNHURRIED.index(folder) if folder in UNHURRIED else len(UNHURRIED)
