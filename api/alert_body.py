@@ -29,6 +29,9 @@ class AlertsBody(Body):
         default=[AlertKind.DEAD, AlertKind.MISSED], max_length=len(AlertKind), description="Empty: nothing is told."
     )
     missed_more_than: Integer = Field(default=0, ge=0, le=1_000_000, description="missed: so many at once are no news.")
+    catch_up_more_than: Integer = Field(
+        default=100, ge=0, le=1_000_000, description="catch_up: so many at once are no news."
+    )
     late_after_seconds: Seconds | None = Field(default=None, description="late: after a fire's target.")
     finish_within_seconds: Seconds | None = Field(default=None, description="not_finished_by: after its nominal time.")
     signature: SecretBody | None = Field(default=None, description="Key of an HMAC in `Horarium-Signature`.")
@@ -40,6 +43,7 @@ class AlertsAnswer(BaseModel):
     url: str | SecretReference | None
     on: list[AlertKind]
     missed_more_than: int
+    catch_up_more_than: int
     late_after_seconds: float | None
     finish_within_seconds: float | None
     signature: SecretReference | None
@@ -53,6 +57,7 @@ def define_alerts(body: AlertsBody | None) -> AlertRules | None:
         url=_reference(body.url) if isinstance(body.url, SecretBody) else body.url or "",
         on=tuple(dict.fromkeys(body.on)),
         missed_more_than=body.missed_more_than,
+        catch_up_more_than=body.catch_up_more_than,
         late_after=_span(body.late_after_seconds),
         finish_within=_span(body.finish_within_seconds),
         signature=None if body.signature is None else _reference(body.signature),
@@ -67,6 +72,7 @@ def describe_alerts(rules: AlertRules | None) -> AlertsAnswer | None:
         url=rules.url or None,
         on=list(rules.on),
         missed_more_than=rules.missed_more_than,
+        catch_up_more_than=rules.catch_up_more_than,
         late_after_seconds=None if rules.late_after is None else rules.late_after.total_seconds(),
         finish_within_seconds=None if rules.finish_within is None else rules.finish_within.total_seconds(),
         signature=rules.signature,

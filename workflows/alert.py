@@ -62,6 +62,7 @@ def watch_job(
     """Take in what has happened to a job: say what alerts that raises, and what is expected from now on."""
     news = news_of_job(before, after)
     raised = [] if news is None else [*_alerts_of_news(after, news, rules=rules, now=now)]
+    raised += _alerts_of_catch_up(before, after, rules=rules, now=now)
     expected = _expectations_left(before, after, news, rules=rules)
     due = [each for each in expected if _is_overdue(after, each, now=now)]
     raised += [_unmet_alert(after, each, rules=rules, now=now) for each in due]
@@ -88,6 +89,22 @@ def alerts_of_run(
     """Say what alerts the workflow of a detached run raises."""
     state = JobState(tenant=tenant, job_id=job_id, definition=definition)
     return tuple(_alerts_of_run(state, news, rules=rules, now=now))
+
+
+def late_due(run: Run, *, rules: AlertRules | None) -> datetime | None:
+    """Say when a run that has not begun is late; ``None`` where nobody is to be told, or it has begun."""
+    if rules is None or rules.late_after is None or AlertKind.LATE not in rules.on:
+        return None
+    return None if run.kind is not RunKind.SCHEDULED or run.started_at is not None else run.target_at + rules.late_after
+
+
+def alert_of_late_run(
+    run: Run, *, due_at: datetime, tenant: str, job_id: str, definition: JobDefinition, rules: AlertRules, now: datetime
+) -> Alert:
+    """Say that a detached run has not begun by ``due_at``. Should it begin later, that is told under the same name."""
+    state = JobState(tenant=tenant, job_id=job_id, definition=definition, active=(run,))
+    unmet = Expectation(kind=AlertKind.LATE, nominal=run.scheduled_at, due_at=due_at, run_id=run.run_id)
+    return _unmet_alert(state, unmet, rules=rules, now=now)
 
 
 def late_look(state: JobState, run_id: str) -> datetime | None:
@@ -137,6 +154,21 @@ def _missed_alert(state: JobState, missed: tuple[LedgerEntry, ...], *, rules: Al
     about = f"{state.job_id}:{first:%Y%m%dT%H%M%SZ}"
     alert = _alert(state, AlertKind.MISSED, about=about, said=said, rules=rules, now=now)
     return alert.model_copy(update={"missed": missed[:EXPECTED_LIMIT]})
+
+
+def _alerts_of_catch_up(before: JobState, after: JobState, *, rules: AlertRules, now: datetime) -> Iterator[Alert]:
+    if AlertKind.CATCH_UP not in rules.on:
+        return
+    known = {run.run_id for run in (*before.active, *before.catch_up)}
+    held = (*after.active, *after.catch_up)
+    new = [run for run in held if run.kind is RunKind.CATCH_UP and run.run_id not in known]
+    count = sum(run.stands_for for run in new)
+    if count <= rules.catch_up_more_than:
+        return
+    newest = max(run.scheduled_at for run in new)
+    said = f"{_name(after)} catches up {count} fires, the last of {newest.isoformat()}"
+    about = f"{after.job_id}:{newest:%Y%m%dT%H%M%SZ}"
+    yield _alert(after, AlertKind.CATCH_UP, about=about, said=said, rules=rules, now=now)
 
 
 def _unmet_alert(state: JobState, unmet: Expectation, *, rules: AlertRules, now: datetime) -> Alert:

@@ -16,6 +16,9 @@ class AlertKind(StrEnum):
     MISSED = "missed"
     """More than ``missed_more_than`` fires were missed or dropped at once."""
 
+    CATCH_UP = "catch_up"
+    """More than ``catch_up_more_than`` fires are caught up at once, each by a run of its own or all by one."""
+
     LATE = "late"
     """A fire has not started within ``late_after`` of its target, or did so later than that."""
 
@@ -31,6 +34,7 @@ class AlertRules(Value):
 
     on: tuple[AlertKind, ...] = (AlertKind.DEAD, AlertKind.MISSED)
     missed_more_than: int = 0
+    catch_up_more_than: int = 100
     late_after: timedelta | None = None
     finish_within: timedelta | None = None
     signature: SecretReference | None = None

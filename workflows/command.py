@@ -70,6 +70,9 @@ class RunInput(Value):
     alerts: AlertRules | None = None
     """Those in force when the run was handed over."""
 
+    told_late: bool = False
+    """It was told that the run has not begun in time."""
+
     visible_after: timedelta = timedelta(seconds=2)
     history_limit: int = 400
     paces_catch_up: bool = False

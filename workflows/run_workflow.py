@@ -14,7 +14,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import FailureError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from workflows.alert import alerts_of_run
+    from workflows.alert import alert_of_late_run, alerts_of_run, late_due
     from workflows.alert_delivery import start_alert
     from workflows.attempt import (
         ONE_ATTEMPT,
@@ -83,12 +83,16 @@ class RunWorkflow:
         self._alerting: list[asyncio.Task[None]] = []
         """Alerts that are being handed over."""
 
+        self._told_late = given.told_late
+
     @workflow.run
     async def run(self, given: RunInput) -> Run:
         """Make attempts until the run is final, then report it, and see it recorded."""
         recording = asyncio.create_task(self._keep_recorded())
+        waiting = asyncio.create_task(self._tell_when_late())
         while self._run.status not in FINAL_STATUSES:
             await self._make_attempt()
+        waiting.cancel()
         finishing = asyncio.create_task(self._finish())
         try:
             await asyncio.shield(finishing)
@@ -113,6 +117,7 @@ class RunWorkflow:
             return
         if workflow.info().get_current_history_length() >= self._given.history_limit:
             now_known = {"run": self._run, "version": self._version, "unsent": self._unsent}
+            now_known["told_late"] = self._told_late
             workflow.continue_as_new(self._given.model_copy(update={**now_known, "logic_version": LOGIC_VERSION}))
         await workflow.sleep(max(0.0, (at - workflow.now()).total_seconds()))
         now = workflow.now()
@@ -121,9 +126,9 @@ class RunWorkflow:
         else:
             self._run = next_attempt(self._run, now=now, last_fence=self._run.fence)
 
-    async def _attempt(self) -> AttemptEnd:
+    def _order(self) -> AttemptOrder:
         given = self._given
-        order = AttemptOrder(
+        return AttemptOrder(
             tenant=given.tenant,
             job_id=given.job_id,
             definition=given.definition,
@@ -131,6 +136,9 @@ class RunWorkflow:
             paces_catch_up=given.paces_catch_up,
             fairness_weight=given.fairness_weight,
         )
+
+    async def _attempt(self) -> AttemptEnd:
+        order = self._order()
         in_vain = asyncio.Event()
         beside = [asyncio.create_task(self._watch(order))]
         if self._runs_workflow():
@@ -165,6 +173,32 @@ class RunWorkflow:
                 if needs_no_more_looks(inline, seen) and not self._runs_workflow():
                     return
             at = next_look(inline, now=workflow.now())
+
+    async def _tell_when_late(self) -> None:
+        """Raise an alert where the run has not begun in time, whether it waits for a worker or is parked."""
+        given = self._given
+        due_at = late_due(self._run, rules=given.alerts)
+        if due_at is None or given.alerts is None or self._told_late:
+            return
+        await workflow.sleep(max(0.0, (due_at - workflow.now()).total_seconds()))
+        if await self._has_begun():
+            return
+        self._told_late = True
+        about = {"tenant": given.tenant, "job_id": given.job_id}
+        now = workflow.now()
+        alert = alert_of_late_run(
+            self._run, due_at=due_at, **about, definition=given.definition, rules=given.alerts, now=now
+        )
+        self._alerting.append(asyncio.create_task(start_alert(alert)))
+
+    async def _has_begun(self) -> bool:
+        """Say whether job code has begun; what is parked before its first attempt has not."""
+        while self._run.started_at is None and self._run.next_attempt_at is None:
+            seen = await self._observe(self._order())
+            if seen is not None:
+                return seen.started_at is not None or self._run.started_at is not None
+            await workflow.sleep(SHORTEST_PAUSE)
+        return self._run.started_at is not None
 
     async def _end_untaken(self, order: AttemptOrder, in_vain: asyncio.Event) -> None:
         """Give up a workflow that no worker takes in time, or has taken when it is cancelled.

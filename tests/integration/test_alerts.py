@@ -116,10 +116,11 @@ async def test_a_dead_run_is_told_until_it_is_taken(api: httpx.AsyncClient, rece
     assert mac == hmac.new(SECRET.encode(), signed, hashlib.sha256).hexdigest()
 
 
+@pytest.mark.parametrize("isolation", ["auto", "workflow"])
 async def test_a_run_that_nobody_takes_is_late_and_then_not_finished(
-    api: httpx.AsyncClient, receiver: Receiver, log: Path
+    api: httpx.AsyncClient, receiver: Receiver, log: Path, isolation: str
 ) -> None:
-    """Both are told although the run never starts; its job ends as soon as they are."""
+    """Both are told although the run never starts, in its job's workflow or one of its own; its job ends as soon as they are."""
     target = {"kind": "activity", "activity": "break_down", "task_queue": unique("nobody")}
     alerts = {
         "url": receiver.url,
@@ -127,7 +128,7 @@ async def test_a_run_that_nobody_takes_is_late_and_then_not_finished(
         "late_after_seconds": 2,
         "finish_within_seconds": 5,
     }
-    job = await create(api, log, target=target, alerts=alerts, queue_timeout_seconds=8)
+    job = await create(api, log, target=target, alerts=alerts, queue_timeout_seconds=8, isolation=isolation)
     [late] = await eventually(lambda: receiver.bodies(job, "late"))
     [unfinished] = await eventually(lambda: receiver.bodies(job, "not_finished_by"))
     assert late["run"]["status"] == "pending"

@@ -10,7 +10,9 @@ from workflows.alert import (
     EXPECTED_LIMIT,
     Alert,
     alert_body,
+    alert_of_late_run,
     alerts_of_run,
+    late_due,
     late_look,
     next_unmet,
     rules_in_force,
@@ -98,6 +100,47 @@ def test_missed_fires_are_told_together_above_the_threshold(threshold: int, aler
     assert len(driver.told_of(AlertKind.MISSED)) == alerts
     if alerts:
         assert sum(entry.count for entry in driver.alerts[0].missed) == 4
+
+
+@pytest.mark.parametrize("missed_window", ["RUN_ONCE", "RUN_ALL"])
+@pytest.mark.parametrize(("threshold", "alerts"), [(3, 1), (5, 0)])
+def test_a_large_catch_up_is_told_once_however_it_is_done(missed_window: str, threshold: int, alerts: int) -> None:
+    """Four or five fires, by one run for all or by one for each; whoever depends on the job hears that it is behind."""
+    rules = AlertRules(on=(AlertKind.CATCH_UP,), catch_up_more_than=threshold)
+    driver = WatchedDriver(rules, missed_window=missed_window)
+    driver.be_away(timedelta(minutes=5, seconds=30))
+    assert len(driver.told_of(AlertKind.CATCH_UP)) == alerts
+    driver.go_to(at(600))
+    assert len(driver.told_of(AlertKind.CATCH_UP)) == alerts
+
+
+def test_a_detached_run_that_has_not_begun_is_told_under_the_name_that_its_late_start_would_have() -> None:
+    """So that it is told once, by whom ever it is noticed first."""
+    run = Run(run_id="r", scheduled_at=at(0), target_at=at(5), created_at=at(5), detached=True)
+    due_at = late_due(run, rules=EVERYTHING)
+    assert due_at == at(15)
+    about = {"tenant": "t", "job_id": JOB, "definition": JobDefinition(), "rules": EVERYTHING, "now": at(15)}
+    alert = alert_of_late_run(run, due_at=due_at, **about)  # type: ignore[arg-type]
+    assert (alert.alert_id, alert.run, alert.due_at) == ("t:late:r", run, at(15))
+    begun = run.model_copy(update={"started_at": at(16)})
+    [again] = alerts_of_run(RunNews(run=begun, begun=True), **about)  # type: ignore[arg-type]
+    assert again.alert_id == alert.alert_id
+
+
+@pytest.mark.parametrize(
+    ("rules", "fields"),
+    [
+        (None, {}),
+        (AlertRules(late_after=timedelta(seconds=1)), {}),
+        (AlertRules(on=(AlertKind.LATE,)), {}),
+        (EVERYTHING, {"started_at": at(1)}),
+        (EVERYTHING, {"kind": "catch_up"}),
+    ],
+)
+def test_nobody_waits_for_a_start_that_nobody_is_told_of(rules: AlertRules | None, fields: dict[str, Any]) -> None:
+    """Nor for that of a run that is late by nature, or has begun."""
+    run = Run.model_validate({"run_id": "r", "scheduled_at": at(0), "target_at": at(0), "created_at": at(0)} | fields)
+    assert late_due(run, rules=rules) is None
 
 
 def test_a_fire_that_has_not_succeeded_in_time_is_told_whatever_became_of_it() -> None:
