@@ -68,6 +68,15 @@ class JobFilter:
     q: str | None = None
     """Found, as it stands and in any case, in the id, name, description, owner or target."""
 
+    target: str | None = None
+    """Exactly this activity, type of workflow, or method and URL."""
+
+    next_after: datetime | None = None
+    """Nominal time of the next fire, inclusive. Jobs that have none are left out."""
+
+    next_before: datetime | None = None
+    """Nominal time of the next fire, inclusive. Jobs that have none are left out."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunFilter:
@@ -112,7 +121,8 @@ class Queries:
     ) -> Page[JobRecord]:
         """List jobs by id. Raises ``InvalidCursor``."""
         labels = tuple(sorted(chosen.labels.items()))
-        listing = fingerprint("jobs", tenant, chosen.state, labels, chosen.name, chosen.q)
+        exactly = (chosen.name, chosen.q, chosen.target, chosen.next_after, chosen.next_before)
+        listing = fingerprint("jobs", tenant, chosen.state, labels, *exactly)
         at = decode_cursor(cursor, listing=listing, key_length=1) if cursor is not None else None
         backwards = at is not None and at.backwards
         query = select(JOBS).where(*_is(JOBS, tenant=tenant), *self._job_conditions(chosen))
@@ -266,6 +276,9 @@ class Queries:
         conditions = [state != Lifecycle.DELETED if chosen.state is None else state == chosen.state]
         if chosen.name is not None:
             conditions.append(JOBS.c.name == storable(chosen.name))
+        if chosen.target is not None:
+            conditions.append(JOBS.c.target == storable(chosen.target))
+        conditions += _between(JOBS.c.next_run_at, chosen.next_after, chosen.next_before)
         if chosen.q:
             conditions.append(JOBS.c.search_text.contains(storable(chosen.q).casefold(), autoescape=True))
         return [*conditions, *self._label_conditions(chosen.labels)]

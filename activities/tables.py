@@ -6,8 +6,8 @@ the record that it shows, and only a higher version replaces it: late, repeated 
 
 **Reports** (``gate_reports``): what processes have said of themselves lately, so that people can see it. Old ones mean nothing.
 
-**Store** (``idempotency_records``, ``effect_claims``): the truth, found nowhere else, to be backed up. Each table has one owner,
-named below.
+**Store** (``idempotency_records``, ``effect_claims``, ``api_keys``, ``tenants``, ``quota_claims``, ``audit_entries``): the truth,
+found nowhere else, to be backed up. Each table has one owner, named below.
 
 There are no foreign keys: a run may be recorded before its job, an attempt before its run. On PostgreSQL ``runs``, ``attempts``
 and ``ledger`` are partitioned by month (see ``partition``), which is why their keys hold the nominal time.
@@ -19,7 +19,7 @@ Columns that show a field of a value bear its name; the value's docstring says w
 from datetime import UTC, datetime
 
 from pydantic import JsonValue
-from sqlalchemy import JSON, BigInteger, Dialect, Index, LargeBinary, MetaData, Table, Text, text
+from sqlalchemy import JSON, BigInteger, Dialect, Float, Index, LargeBinary, MetaData, Table, Text, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import registry
 from sqlalchemy.types import DateTime, TypeDecorator
@@ -324,6 +324,75 @@ class IdempotencyRow(Mirror, table=True):
     response_body: bytes | None = Field(default=None, sa_type=LargeBinary)
 
 
+class ApiKeyRow(Mirror, table=True):
+    """An API key, without its secret. Store; owned by ``key_store``. Its columns are the fields of ``ApiKey``."""
+
+    __tablename__ = "api_keys"
+
+    key_id: str = Field(primary_key=True, sa_type=KEY)
+    tenant: str = Field(sa_type=KEY)
+    name: str = Field(sa_type=Text)
+    scope: str = Field(sa_type=Text)
+    secret_hash: str = Field(sa_type=Text)
+    """SHA-256, in hexadecimal."""
+
+    created_at: datetime = Field(sa_type=UtcDateTime)
+    expires_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    revoked_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    last_used_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+
+
+class TenantRow(Mirror, table=True):
+    """What is settled for a tenant by itself; one without a row has what the settings say. Store; owned by ``quota_store``."""
+
+    __tablename__ = "tenants"
+
+    tenant: str = Field(primary_key=True, sa_type=KEY)
+    max_jobs: int | None = Field(default=None, sa_type=BigInteger)
+    """Jobs that are active or paused; ``None``: as the settings say."""
+
+    max_fires_per_minute: float | None = Field(default=None, sa_type=Float)
+    """Of all these jobs together, each at its densest; ``None``: as the settings say."""
+
+    updated_at: datetime = Field(sa_type=UtcDateTime)
+
+
+class QuotaClaimRow(Mirror, table=True):
+    """What a job takes of its tenant's quotas. Store; owned by ``quota_store``. Written before a job is registered or changed;
+    counts while the mirror has the job as active or paused, and for a minute before it has it."""
+
+    __tablename__ = "quota_claims"
+
+    tenant: str = Field(primary_key=True, sa_type=KEY)
+    job_id: str = Field(primary_key=True, sa_type=KEY)
+    fires_per_minute: float = Field(sa_type=Float)
+    claimed_at: datetime = Field(sa_type=UtcDateTime)
+
+
+class AuditRow(Mirror, table=True):
+    """A change, and who made it. Store; owned by ``audit_store``. Its columns are the fields of ``AuditEntry``."""
+
+    __tablename__ = "audit_entries"
+    __table_args__ = (
+        Index("ix_audit_entries_tenant_job_id_entry_id", "tenant", "job_id", "entry_id"),
+        Index("ix_audit_entries_at", "at"),
+    )
+
+    tenant: str = Field(primary_key=True, sa_type=KEY)
+    entry_id: str = Field(primary_key=True, sa_type=KEY)
+    at: datetime = Field(sa_type=UtcDateTime)
+    request_id: str = Field(sa_type=Text)
+    actor: str = Field(sa_type=Text)
+    actor_name: str = Field(sa_type=Text)
+    action: str = Field(sa_type=Text)
+    job_id: str | None = Field(default=None, sa_type=KEY)
+    subject: str | None = Field(default=None, sa_type=Text)
+    before: JsonValue = Field(default=None, sa_type=DOCUMENT, nullable=True)
+    after: JsonValue = Field(default=None, sa_type=DOCUMENT, nullable=True)
+    outcome: str = Field(sa_type=Text)
+    detail: str | None = Field(default=None, sa_type=Text)
+
+
 def _table(row: type[Mirror]) -> Table:
     return row.metadata.tables[str(row.__tablename__)]
 
@@ -337,6 +406,10 @@ ATTEMPTS = _table(AttemptRow)
 LEDGER = _table(LedgerRow)
 GATE_REPORTS = _table(GateReportRow)
 IDEMPOTENCY_RECORDS = _table(IdempotencyRow)
+API_KEYS = _table(ApiKeyRow)
+TENANTS = _table(TenantRow)
+QUOTA_CLAIMS = _table(QuotaClaimRow)
+AUDIT_ENTRIES = _table(AuditRow)
 
 # Claims of effects. Store; owned by the SDK's ``effect_sql``, which workers of teams use without us. A claim is kept for a while
 # after it was last asked for (``effect_retention``).

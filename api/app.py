@@ -12,28 +12,38 @@ from http import HTTPStatus
 from importlib.metadata import version
 from typing import Final
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 from fastapi_offline import FastAPIOffline
 
+from activities.audit_store import AuditStore
 from activities.bulk_control import BulkControl
 from activities.database import Limits, open_database
 from activities.downstream_control import DownstreamControl
 from activities.downstream_store import DownstreamStore
 from activities.idempotency_store import IdempotencyStore
 from activities.job_control import JobControl
+from activities.key_store import KeyStore
 from activities.mirror_writer import MirrorWriter, WriterOptions
 from activities.queries import Queries
+from activities.quota_store import QuotaStore
 from activities.redrive import Redriver
 from activities.schema import migrate_when_possible
+from api.access import PREFIX, admit
+from api.audit import Audit
 from api.dead_letter_routes import dead_letter_router
 from api.dead_letter_service import DeadLetterService
 from api.downstream_routes import downstream_router
 from api.downstream_service import DownstreamService
 from api.error_response import install_error_responses
+from api.front import Front
+from api.key_ring import KeyRing
 from api.openapi import install_openapi
-from api.routes import PREFIX, router
+from api.quota import Quotas
+from api.routes import router
+from api.server_address import is_loopback
 from api.service import JobService
+from api.team_routes import team_router
 from api.telemetry import REQUEST_TELEMETRY, metrics_router
 from api.temporal_link import TemporalLinks
 from api.temporal_probe import TemporalProbe
@@ -46,6 +56,9 @@ DATABASE_PATIENCE: Final = timedelta(seconds=3)
 """For one read or write: a request that is to fail should fail while somebody still waits for it."""
 
 FORGET_EVERY: Final = timedelta(hours=1)
+
+NOTE_USE_EVERY: Final = timedelta(minutes=1)
+"""What a killed process forgets of the use of keys."""
 
 DESCRIPTION: Final = (
     "Durable cron on Temporal. Errors are RFC 9457 problems; times are RFC 3339 in UTC; "
@@ -112,11 +125,14 @@ def create_app(settings: Settings, *, telemetry: Telemetry | None = None) -> Fas
         lifespan=lifespan,
         telemetry=REQUEST_TELEMETRY,
         redoc_url=None,
+        dependencies=[Depends(admit)],
     )
+    app.add_middleware(Front)
     app.state.telemetry = telemetry or unexported_telemetry()
     app.include_router(router)
     app.include_router(dead_letter_router)
     app.include_router(downstream_router)
+    app.include_router(team_router)
     app.include_router(metrics_router)
     app.include_router(health_router)
     app.include_router(health_router, prefix=PREFIX, include_in_schema=False)
@@ -138,6 +154,13 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
     stack.push_async_callback(queries.close)
     store = IdempotencyStore(engine, limit=DATABASE_PATIENCE)
     stack.push_async_callback(store.close)
+    keys = KeyStore(engine, limit=DATABASE_PATIENCE)
+    stack.push_async_callback(keys.close)
+    log = AuditStore(engine, limit=DATABASE_PATIENCE)
+    stack.push_async_callback(log.close)
+    shares = QuotaStore(engine, default=settings.quota(), limit=DATABASE_PATIENCE)
+    stack.push_async_callback(shares.close)
+    ring = app.state.key_ring = KeyRing(keys, is_open=is_loopback(settings.api_host))
     writer = MirrorWriter(settings.database_url, options=WriterOptions(budget=DATABASE_PATIENCE, pause=timedelta(0)))
     stack.push_async_callback(writer.close)
     client = await open_client(settings, name="horarium-api")
@@ -148,19 +171,25 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
     probe = TemporalProbe(client)
     links = TemporalLinks(ui_url=settings.ui_url, namespace=client.namespace)
     control = JobControl(client, find_search_attributes=partial(register_search_attributes, client))
-    jobs = JobService(queries=queries, writer=writer, control=control, probe=probe, links=links)
+    audit = app.state.audit = Audit(log)
+    quotas = app.state.quotas = Quotas(shares)
+    jobs = JobService(
+        queries=queries, writer=writer, control=control, probe=probe, links=links, audit=audit, quotas=quotas
+    )
     app.state.service = jobs
     redriver = Redriver(queries=queries, control=control, writer=writer)
     app.state.dead_letters = DeadLetterService(
-        jobs=jobs, queries=queries, redriver=redriver, bulk=BulkControl(client), links=links
+        jobs=jobs, queries=queries, redriver=redriver, bulk=BulkControl(client), links=links, audit=audit
     )
     downstreams = DownstreamStore(engine, limit=DATABASE_PATIENCE)
     stack.push_async_callback(downstreams.close)
-    app.state.downstreams = DownstreamService(jobs=jobs, store=downstreams, control=DownstreamControl(client))
+    app.state.downstreams = DownstreamService(
+        jobs=jobs, store=downstreams, control=DownstreamControl(client), audit=audit
+    )
     app.state.idempotency = store
     app.state.ready_checks = ReadyChecks(queries=queries, probe=probe)
-    forgetting = asyncio.create_task(_forget_old_answers(store))
-    stack.push_async_callback(_stop, forgetting)
+    for task in (_forget(store, shares, log, audit_kept=settings.audit_retention), _note_use(ring)):
+        stack.push_async_callback(_stop, asyncio.create_task(task))
 
 
 async def _stop(task: asyncio.Task[None]) -> None:
@@ -168,9 +197,19 @@ async def _stop(task: asyncio.Task[None]) -> None:
     await asyncio.wait({task})
 
 
-async def _forget_old_answers(store: IdempotencyStore) -> None:
+async def _forget(store: IdempotencyStore, shares: QuotaStore, log: AuditStore, *, audit_kept: timedelta) -> None:
     """Keep the store small. An hour in which the database is down does not matter."""
     while True:
+        now = datetime.now(UTC)
         with suppress(Unavailable):
-            await store.prune(now=datetime.now(UTC))
+            await store.prune(now=now)
+            await shares.prune(now=now)
+            await log.prune(before=now - audit_kept)
         await asyncio.sleep(FORGET_EVERY.total_seconds())
+
+
+async def _note_use(ring: KeyRing) -> None:
+    while True:
+        await asyncio.sleep(NOTE_USE_EVERY.total_seconds())
+        with suppress(Unavailable):
+            await ring.note_use()

@@ -20,10 +20,13 @@ from pydantic import JsonValue
 from api.cli_dead_letters import dead_letters_app
 from api.cli_downstreams import downstreams_app
 from api.cli_input import (
+    API_KEY,
+    KEY_VARIABLE,
     BadInput,
     given,
     list_bodies,
     quote_segment,
+    read_api_key,
     read_bytes,
     read_document,
     read_headers,
@@ -33,6 +36,8 @@ from api.cli_input import (
     read_target,
     read_value,
 )
+from api.cli_keys import keys_app
+from api.cli_tenants import tenants_app
 from api.problem import problem_of
 from workflows.error import HorariumError
 
@@ -51,6 +56,8 @@ jobs_app = typer.Typer(help="Register, read and delete jobs.", no_args_is_help=T
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(dead_letters_app, name="dead-letters")
 app.add_typer(downstreams_app, name="downstreams")
+app.add_typer(keys_app, name="keys")
+app.add_typer(tenants_app, name="tenants")
 
 DISTRIBUTION: Final = "horarium-server"
 
@@ -110,6 +117,22 @@ def _run() -> int:
 def _say(message: str, code: int) -> int:
     print(f"horarium: {message}", file=sys.stderr)
     return code
+
+
+@app.callback()
+def _set_key(
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            "--api-key",
+            metavar="KEY",
+            envvar=KEY_VARIABLE,
+            help="For the API. Better in the environment: others on this machine can see what a command was given.",
+        ),
+    ] = None,
+) -> None:
+    """Durable cron on Temporal."""
+    API_KEY.set(read_api_key(api_key))
 
 
 @app.command()
@@ -288,6 +311,10 @@ def list_jobs(
     q: Annotated[
         str | None, typer.Option("--search", "-q", help="Part of id, name, description, owner or target.")
     ] = None,
+    name: Annotated[str | None, typer.Option(help="Exactly this name.")] = None,
+    target: Annotated[str | None, typer.Option(help="Exactly this activity, workflow, or method and URL.")] = None,
+    next_after: Annotated[str | None, typer.Option(help="With a next fire at this time or later.")] = None,
+    next_before: Annotated[str | None, typer.Option(help="With a next fire at this time or earlier.")] = None,
     limit: Annotated[int, typer.Option(min=1)] = 100,
     as_json: AsJson = False,
 ) -> None:
@@ -295,7 +322,8 @@ def list_jobs(
     from api.cli_client import ApiClient
     from api.cli_table import print_jobs
 
-    filters = [("state", state), ("q", q), *(("label", each) for each in label or [])]
+    filters = [("state", state), ("q", q), ("name", name), ("target", target)]
+    filters += [("next_after", next_after), ("next_before", next_before), *(("label", each) for each in label or [])]
     parameters = [(name, value) for name, value in filters if value is not None]
     with ApiClient() as client:
         found = client.list_all("/api/v1/jobs", parameters=parameters, limit=limit)
@@ -346,6 +374,27 @@ def runs(
     with ApiClient() as client:
         found = client.list_all(f"/api/v1/jobs/{quote_segment(job)}/runs", parameters=parameters, limit=limit)
     _print_json(found) if as_json else print_runs(found)
+
+
+@app.command()
+def audit(
+    job: Annotated[str | None, typer.Option(help="Only of this job.")] = None,
+    actor: Annotated[str | None, typer.Option(help="Only by the key with this id.")] = None,
+    action: Annotated[str | None, typer.Option(help="Only of this kind, such as job.create.")] = None,
+    start: Annotated[str | None, typer.Option("--from", help="Only from this time on.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="Only up to this time.")] = None,
+    limit: Annotated[int, typer.Option(min=1)] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List who changed what, the newest change first."""
+    from api.cli_client import ApiClient
+    from api.cli_table import print_changes
+
+    filters = [("job", job), ("actor", actor), ("action", action), ("from", start), ("to", end)]
+    parameters = [(name, value) for name, value in filters if value is not None]
+    with ApiClient() as client:
+        found = client.list_all("/api/v1/audit", parameters=parameters, limit=limit)
+    _print_json(found) if as_json else print_changes(found)
 
 
 @app.command()

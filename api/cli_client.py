@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
 from typing import Final, TypeAlias
 
 import httpx
 from pydantic import JsonValue
 
-from api.cli_input import describe_problem
+from api.cli_input import API_KEY, KEY_VARIABLE, describe_problem
 
 URL_VARIABLE: Final = "HORARIUM_API_URL"
 DEFAULT_URL: Final = "http://127.0.0.1:8000"
@@ -36,7 +37,10 @@ class ApiClient:
 
     def __init__(self, url: str | None = None) -> None:
         self._url = (url or os.environ.get(URL_VARIABLE) or DEFAULT_URL).rstrip("/")
-        self._http = httpx.Client(timeout=TIMEOUT_SECONDS)
+        key = API_KEY.get()
+        # Sent to the API alone: redirects are not followed.
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self._http = httpx.Client(timeout=TIMEOUT_SECONDS, headers=headers)
 
     def __enter__(self) -> "ApiClient":
         return self
@@ -92,6 +96,8 @@ def _explain(answer: httpx.Response) -> str:
         problem = answer.json()
     except ValueError:
         problem = None
+    if answer.status_code == HTTPStatus.UNAUTHORIZED and isinstance(problem, dict):
+        return f"{describe_problem(problem)} (set {KEY_VARIABLE}, or give --api-key before the command)"
     if isinstance(problem, dict):
         return describe_problem(problem)
     return f"{answer.request.url} answered {answer.status_code} {answer.reason_phrase}; is that a Horarium API?"

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -10,10 +11,16 @@ from urllib.parse import quote
 import yaml
 from pydantic import JsonValue
 
+from activities.api_key import read_key
 from api.problem import InvalidRequest, describe_field_error
 from api.strict_json import parse_json, require_fit
 
 STANDARD_INPUT: Final = "-"
+
+KEY_VARIABLE: Final = "HORARIUM_API_KEY"
+
+API_KEY: ContextVar[str | None] = ContextVar("horarium_cli_api_key", default=None)
+"""What the command was started with."""
 
 
 class BadInput(Exception):
@@ -61,6 +68,14 @@ def read_value(text: str, *, option: str) -> JsonValue:
         return require_fit(parse_json(text.encode(errors="replace")))
     except InvalidRequest as error:
         raise BadInput(f"{option}: {error}") from error
+
+
+def read_api_key(text: str | None) -> str | None:
+    """Read an API key; ``None`` where none is given. Raises ``BadInput``, without the key."""
+    key = (text or "").strip()
+    if key and read_key(key) is None:
+        raise BadInput(f"--api-key or {KEY_VARIABLE}: this is no API key of Horarium")
+    return key or None
 
 
 def read_schedule(text: str) -> JsonValue:

@@ -181,6 +181,29 @@ def print_downstream(downstream: Mapping[str, JsonValue]) -> None:
     _print_table(columns, rows, empty="no scheduler has had to do with it lately")
 
 
+def print_keys(keys: Sequence[Mapping[str, JsonValue]]) -> None:
+    """Show API keys, a line each."""
+    names = ("key_id", "tenant", "name", "scope", "created_at", "expires_at", "last_used_at", "revoked_at")
+    rows = [[_text(key[name]) for name in names] for key in keys]
+    columns = ("KEY", "TENANT", "NAME", "SCOPE", "CREATED", "EXPIRES", "LAST USED", "REVOKED")
+    _print_table(columns, rows, empty="no keys")
+
+
+def print_tenants(tenants: Sequence[Mapping[str, JsonValue]]) -> None:
+    """Show tenants, a line each."""
+    names = ("tenant", "jobs", "max_jobs", "fires_per_minute", "max_fires_per_minute")
+    rows = [[_text(tenant[name]) for name in names] for tenant in tenants]
+    _print_table(("TENANT", "JOBS", "OF", "FIRES A MINUTE", "OF"), rows, empty="no tenants")
+
+
+def print_changes(changes: Sequence[Mapping[str, JsonValue]]) -> None:
+    """Show entries of the audit log, a line each."""
+    names = ("at", "action", "job_id", "subject", "actor", "actor_name", "outcome", "detail", "request_id")
+    rows = [[_text(change[name]) for name in names] for change in changes]
+    columns = ("WHEN", "ACTION", "JOB", "SUBJECT", "KEY", "NAME", "OUTCOME", "DETAIL", "REQUEST")
+    _print_table(columns, rows, empty="no changes")
+
+
 def print_preview(answer: Mapping[str, JsonValue]) -> None:
     """Show the next fires of a schedule."""
     console = _console()

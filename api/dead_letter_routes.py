@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from activities.idempotency_store import RequestKey, StoredResponse
+from api.access import PREFIX, Tenant
 from api.answer import RunAnswer
 from api.dead_letter_body import BulkRedriveAnswer, DeadLetterAnswer
 from api.dead_letter_service import DeadLetterService
@@ -14,10 +15,9 @@ from api.openapi import BULK_REDRIVE_BODY, problems
 from api.parameter import Cursor, Labels, Limit, Moment, read_labels, refuse_unknown_parameters
 from api.request import read_idempotency_key, read_json
 from api.response import json_response, page_response, stored_response
-from api.routes import PREFIX, Service, Store
+from api.routes import Service, Store
 from api.strict_json import require_fit
 from workflows.dead_letter import DeadLetterFilter
-from workflows.job import DEFAULT_TENANT
 
 _REDRIVEN: Final[dict[str, bool | None]] = {"false": False, "true": True, "any": None}
 
@@ -39,6 +39,7 @@ async def list_dead_letters(
     request: Request,
     letters: Letters,
     jobs: Service,
+    tenant: Tenant,
     job: Annotated[str | None, Query(description="Only of this job.")] = None,
     reason: Annotated[
         str | None, Query(max_length=200, description="Only with a reason that begins so, such as `cluster_lost`.")
@@ -56,7 +57,7 @@ async def list_dead_letters(
     chosen = DeadLetterFilter(
         job_id=job, reason=reason, start=start, end=end, labels=read_labels(label), redriven=_REDRIVEN[redriven]
     )
-    page = await letters.list_dead_letters(chosen, tenant=DEFAULT_TENANT, cursor=cursor, limit=limit)
+    page = await letters.list_dead_letters(chosen, tenant=tenant, cursor=cursor, limit=limit)
     return page_response(request, page, is_stale=await jobs.is_stale())
 
 
@@ -66,11 +67,11 @@ async def list_dead_letters(
     response_model=RunAnswer,
     responses=problems(404, 409, 422, 503) | {200: {"model": RunAnswer, "description": "Redriven before"}},
 )
-async def redrive(request: Request, run_id: str, letters: Letters) -> Response:
+async def redrive(request: Request, run_id: str, letters: Letters, tenant: Tenant) -> Response:
     """Run a dead run again, with its idempotency key and its checkpoint. Asked again, it is the same run."""
     # Whatever the key: a dead run is redriven once.
     read_idempotency_key(request)
-    answer = await letters.redrive(run_id, tenant=DEFAULT_TENANT)
+    answer = await letters.redrive(run_id, tenant=tenant)
     headers = {"Location": f"{PREFIX}/runs/{answer.run.run_id}"}
     status = HTTPStatus.ACCEPTED if answer.is_new else HTTPStatus.OK
     return json_response(answer.run.model_dump_json(), headers=headers, status=status)
@@ -83,26 +84,26 @@ async def redrive(request: Request, run_id: str, letters: Letters) -> Response:
     openapi_extra=BULK_REDRIVE_BODY,
     responses=problems(409, 413, 415, 422, 503, replayed=BulkRedriveAnswer),
 )
-async def redrive_many(request: Request, letters: Letters, store: Store) -> Response:
+async def redrive_many(request: Request, letters: Letters, store: Store, tenant: Tenant) -> Response:
     """Redrive the dead letters that a filter names, or with `all` every one, in the background and at a rate."""
     key = read_idempotency_key(request)
     body = require_fit(await read_json(request))
 
     async def work() -> StoredResponse:
-        answer = await letters.begin_bulk_redrive(body, tenant=DEFAULT_TENANT, key=key)
+        answer = await letters.begin_bulk_redrive(body, tenant=tenant, key=key)
         headers = {"Location": f"{PREFIX}/dead-letters/redrives/{answer.redrive_id}"}
         return StoredResponse(status=HTTPStatus.ACCEPTED, headers=headers, body=answer.model_dump_json().encode())
 
     if key is None:
         return stored_response(await work())
-    claim = RequestKey(tenant=DEFAULT_TENANT, scope="POST /dead-letters/redrive", key=key, body_hash=body_hash(body))
+    claim = RequestKey(tenant=tenant, scope="POST /dead-letters/redrive", key=key, body_hash=body_hash(body))
     return stored_response(await answer_once(store, claim, work))
 
 
 @dead_letter_router.get("/redrives/{redrive_id}", response_model=BulkRedriveAnswer, responses=problems(404, 422, 503))
-async def get_bulk_redrive(redrive_id: str, letters: Letters) -> Response:
+async def get_bulk_redrive(redrive_id: str, letters: Letters, tenant: Tenant) -> Response:
     """Say how far a bulk redrive is."""
-    answer = await letters.get_bulk_redrive(redrive_id, tenant=DEFAULT_TENANT)
+    answer = await letters.get_bulk_redrive(redrive_id, tenant=tenant)
     return json_response(answer.model_dump_json())
 
 
@@ -112,8 +113,8 @@ async def get_bulk_redrive(redrive_id: str, letters: Letters) -> Response:
     response_model=BulkRedriveAnswer,
     responses=problems(404, 422, 503),
 )
-async def cancel_bulk_redrive(request: Request, redrive_id: str, letters: Letters) -> Response:
+async def cancel_bulk_redrive(request: Request, redrive_id: str, letters: Letters, tenant: Tenant) -> Response:
     """Let a bulk redrive begin no more redrives. Those that it has begun go on; cancelling it again changes nothing."""
     read_idempotency_key(request)
-    answer = await letters.cancel_bulk_redrive(redrive_id, tenant=DEFAULT_TENANT)
+    answer = await letters.cancel_bulk_redrive(redrive_id, tenant=tenant)
     return json_response(answer.model_dump_json(), status=HTTPStatus.ACCEPTED)

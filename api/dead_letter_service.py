@@ -12,6 +12,7 @@ from activities.page import Page
 from activities.queries import Queries
 from activities.redrive import Redriver
 from api.answer import RunAnswer
+from api.audit import Audit
 from api.dead_letter_body import (
     BulkRedriveAnswer,
     DeadLetterAnswer,
@@ -38,9 +39,17 @@ class DeadLetterService:
     """Everything that the API does with dead letters, on behalf of one tenant a call."""
 
     def __init__(
-        self, *, jobs: JobService, queries: Queries, redriver: Redriver, bulk: BulkControl, links: TemporalLinks
+        self,
+        *,
+        jobs: JobService,
+        queries: Queries,
+        redriver: Redriver,
+        bulk: BulkControl,
+        links: TemporalLinks,
+        audit: Audit,
     ) -> None:
         self._jobs = jobs
+        self._audit = audit
         self._queries = queries
         self._redriver = redriver
         self._bulk = bulk
@@ -62,7 +71,10 @@ class DeadLetterService:
         Raises as ``Redriver.redrive`` does.
         """
         await self._jobs.require_temporal()
-        redrive = await self._redriver.redrive(run_id, tenant=tenant)
+        run = await self._jobs.get_run(run_id, tenant=tenant)
+        async with self._audit.recording("run.redrive", tenant=tenant, job_id=run.job_id, subject=run_id) as note:
+            redrive = await self._redriver.redrive(run_id, tenant=tenant)
+            note.after = {"run_id": redrive.run_id, "is_new": redrive.is_new}
         return RedriveAnswer(run=await self._jobs.get_run(redrive.run_id, tenant=tenant), is_new=redrive.is_new)
 
     async def begin_bulk_redrive(self, body: JsonValue, *, tenant: str, key: str | None) -> BulkRedriveAnswer:
@@ -75,7 +87,9 @@ class DeadLetterService:
         request = read_bulk_request(body, tenant=tenant, now=datetime.now(UTC))
         await self._jobs.require_temporal()
         redrive_id = new_redrive_id(tenant=tenant, key=key)
-        await self._bulk.begin(request, redrive_id=redrive_id)
+        async with self._audit.recording("run.redrive_many", tenant=tenant, subject=redrive_id) as note:
+            await self._bulk.begin(request, redrive_id=redrive_id)
+            note.after = body
         return await self.get_bulk_redrive(redrive_id, tenant=tenant)
 
     async def get_bulk_redrive(self, redrive_id: str, *, tenant: str) -> BulkRedriveAnswer:
@@ -88,7 +102,8 @@ class DeadLetterService:
     async def cancel_bulk_redrive(self, redrive_id: str, *, tenant: str) -> BulkRedriveAnswer:
         """Let a bulk redrive begin no more. One that is over stays as it is. Raises ``NotFound`` and ``Unavailable``."""
         await self._jobs.require_temporal()
-        await self._bulk.cancel(redrive_id, tenant=tenant)
+        async with self._audit.recording("run.cancel_redrives", tenant=tenant, subject=redrive_id):
+            await self._bulk.cancel(redrive_id, tenant=tenant)
         return await self.get_bulk_redrive(redrive_id, tenant=tenant)
 
 

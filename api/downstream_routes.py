@@ -8,14 +8,13 @@ from typing import Annotated, Final, TypeAlias
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import JsonValue
 
+from api.access import PREFIX, Tenant
 from api.downstream_answer import EXAMPLE, DownstreamAnswer
 from api.downstream_service import DownstreamService
 from api.openapi import example_answer, problems
 from api.parameter import Cursor, Limit, refuse_unknown_parameters
 from api.request import read_idempotency_key
 from api.response import json_response, page_response, stale_header
-from api.routes import PREFIX
-from workflows.job import DEFAULT_TENANT
 
 
 def _downstreams_of(request: Request) -> DownstreamService:
@@ -39,17 +38,17 @@ downstream_router = APIRouter(
     responses=problems(400, 422, 503) | example_answer("an open breaker", [EXAMPLE]),
 )
 async def list_downstreams(
-    request: Request, downstreams: Downstreams, cursor: Cursor = None, limit: Limit = 50
+    request: Request, downstreams: Downstreams, tenant: Tenant, cursor: Cursor = None, limit: Limit = 50
 ) -> Response:
     """List what jobs call, by name: circuit breakers, retry budgets and the runs that wait."""
-    page = await downstreams.list_downstreams(tenant=DEFAULT_TENANT, cursor=cursor, limit=limit)
+    page = await downstreams.list_downstreams(tenant=tenant, cursor=cursor, limit=limit)
     return page_response(request, page, is_stale=any(answer.stale for answer in page.items))
 
 
 @downstream_router.get("/{name:path}", response_model=DownstreamAnswer, responses=problems(404, 422, 503) | _ONE)
-async def get_downstream(name: str, downstreams: Downstreams) -> Response:
+async def get_downstream(name: str, downstreams: Downstreams, tenant: Tenant) -> Response:
     """Say how one downstream stands."""
-    answer = await downstreams.get_downstream(name, tenant=DEFAULT_TENANT)
+    answer = await downstreams.get_downstream(name, tenant=tenant)
     return json_response(answer.model_dump_json(), headers=stale_header(is_stale=answer.stale))
 
 
@@ -58,9 +57,9 @@ async def get_downstream(name: str, downstreams: Downstreams) -> Response:
     response_model=DownstreamAnswer,
     responses=problems(404, 422, 503) | example_answer("closed again", _CLOSED),
 )
-async def reset_downstream(request: Request, name: str, downstreams: Downstreams) -> Response:
+async def reset_downstream(request: Request, name: str, downstreams: Downstreams, tenant: Tenant) -> Response:
     """Close its circuit breaker now. Attempts go there again within five seconds; parked runs return spread out, at the rate."""
     # Whatever the key: a breaker that is closed stays closed.
     read_idempotency_key(request)
-    answer = await downstreams.reset(name, tenant=DEFAULT_TENANT)
+    answer = await downstreams.reset(name, tenant=tenant)
     return json_response(answer.model_dump_json())

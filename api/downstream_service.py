@@ -7,6 +7,7 @@ from typing import Final
 from activities.downstream_control import DownstreamControl
 from activities.downstream_store import DownstreamStore, KnownDownstream
 from activities.page import Page
+from api.audit import Audit
 from api.downstream_answer import DownstreamAnswer, describe_downstream
 from api.service import JobService
 from workflows.downstream import BreakerLook
@@ -22,10 +23,11 @@ LOOK_WITHIN: Final = timedelta(seconds=2)
 class DownstreamService:
     """Everything that the API does with downstreams, on behalf of one tenant a call."""
 
-    def __init__(self, *, jobs: JobService, store: DownstreamStore, control: DownstreamControl) -> None:
+    def __init__(self, *, jobs: JobService, store: DownstreamStore, control: DownstreamControl, audit: Audit) -> None:
         self._jobs = jobs
         self._store = store
         self._control = control
+        self._audit = audit
 
     async def list_downstreams(self, *, tenant: str, cursor: str | None, limit: int) -> Page[DownstreamAnswer]:
         """List what the jobs of a tenant call, by name. Raises ``InvalidCursor`` and ``Unavailable``."""
@@ -50,7 +52,8 @@ class DownstreamService:
         """
         await self._jobs.require_temporal()
         await self.get_downstream(name, tenant=tenant)
-        await self._control.reset(name, tenant=tenant)
+        async with self._audit.recording("downstream.reset", tenant=tenant, subject=name):
+            await self._control.reset(name, tenant=tenant)
         known = await self._store.get(tenant, name, now=datetime.now(UTC))
         [answer] = await self._describe([known], tenant=tenant)
         return answer

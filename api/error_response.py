@@ -13,9 +13,9 @@ from api.problem import (
     FieldError,
     InvalidRequest,
     Problem,
+    headers_of,
     problem_of,
     problem_of_status,
-    retry_after_of,
 )
 from workflows.error import HorariumError
 
@@ -40,8 +40,7 @@ def problem_response(problem: Problem, headers: Mapping[str, str] | None = None)
 
 async def _answer_own(request: Request, error: Exception) -> Response:
     assert isinstance(error, HorariumError)
-    wait = retry_after_of(error)
-    return problem_response(problem_of(error), {} if wait is None else {"Retry-After": str(wait)})
+    return problem_response(problem_of(error), headers_of(error))
 
 
 async def _answer_invalid(request: Request, error: Exception) -> Response:

@@ -11,6 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, JsonValue
 from pydantic.json_schema import models_json_schema
 
+from api.access import needed_scope
 from api.dead_letter_body import BulkRedriveBody
 from api.job_body import JobBody
 from api.preview import PreviewBody
@@ -127,12 +128,19 @@ PREVIEW_BODY: Final = _json_body(
 BULK_REDRIVE_BODY: Final = _json_body({"$ref": f"{_SCHEMAS}BulkRedriveBody"}, _BULK_REDRIVE_EXAMPLES)
 
 
+_SECURITY: Final = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "An API key, made by `horarium keys create`. As long as there are none, nobody needs one.",
+}
+
+_OF_EVERY_ROUTE: Final = (401, 403, 414, 431, 503)
+"""Errors that a request may meet before its route is asked."""
+
+
 def problems(*statuses: int, replayed: type[BaseModel] | None = None) -> dict[int | str, Document]:
     """List the error answers of a route, and the answer to a repeated request where the route remembers it."""
-    content = {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": f"{_SCHEMAS}Problem"}}}
-    answers: dict[int | str, Document] = {
-        status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses
-    }
+    answers: dict[int | str, Document] = {status: _problem(status) for status in statuses}
     if replayed is not None:
         answers[200] = {"model": replayed, "description": "Done before, by a request with the same key"}
     return answers
@@ -141,6 +149,11 @@ def problems(*statuses: int, replayed: type[BaseModel] | None = None) -> dict[in
 def example_answer(name: str, value: JsonValue) -> dict[int | str, Document]:
     """Show what a route answers when all is well."""
     return {200: {"content": {"application/json": {"examples": {name: {"value": value}}}}}}
+
+
+def _problem(status: int) -> Document:
+    content = {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": f"{_SCHEMAS}Problem"}}}
+    return {"description": HTTPStatus(status).phrase, "content": content}
 
 
 def install_openapi(app: FastAPI) -> None:
@@ -162,4 +175,19 @@ def _describe(app: FastAPI) -> Document:
     schemas.update(definitions["$defs"])
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
+    document["components"]["securitySchemes"] = {"key": _SECURITY}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            _describe_access(operation, method=method.upper(), path=path)
     return document
+
+
+def _describe_access(operation: Document, *, method: str, path: str) -> None:
+    """Say which key an operation needs, and what is answered to others."""
+    needed = needed_scope(method, path)
+    if needed is None:
+        return
+    operation["security"] = [{"key": []}]
+    operation["description"] = f"{operation.get('description', '')}\n\nNeeds the scope `{needed.value}`.".strip()
+    for status in _OF_EVERY_ROUTE:
+        operation["responses"].setdefault(str(status), _problem(status))

@@ -6,10 +6,11 @@ without its text.
 
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from activities.api_key import Scope
 from workflows.error import (
     Conflict,
     HorariumError,
@@ -39,6 +40,15 @@ class FieldError(BaseModel):
     position: int | None = Field(default=None, description="Zero-based index of the first offending character.")
 
 
+class QuotaProblem(BaseModel):
+    """A quota that does not suffice."""
+
+    name: Literal["jobs", "fires_per_minute"]
+    limit: float
+    current: float = Field(description="What the tenant's other jobs take.")
+    requested: float = Field(description="What the job of this request takes.")
+
+
 class Problem(BaseModel):
     """An error answer (RFC 9457)."""
 
@@ -64,6 +74,7 @@ class Problem(BaseModel):
     fires: list[str] | None = Field(
         default=None, description="Only of a previewed schedule that can be read and never fires: an empty list."
     )
+    quota: QuotaProblem | None = Field(default=None, description="Only where one is exceeded.")
 
 
 class InvalidRequest(HorariumError):
@@ -86,8 +97,37 @@ class InProgress(Conflict):
     """The same idempotency key is being worked on right now."""
 
 
+class Unauthorized(HorariumError):
+    """The request has no API key that is good."""
+
+    def __init__(self, reason: str, *, is_given: bool = False) -> None:
+        super().__init__(reason)
+        self.is_given = is_given
+
+
+class Forbidden(HorariumError):
+    """The API key is good, but not for this."""
+
+    def __init__(self, needed: Scope) -> None:
+        super().__init__(f"this needs an API key with the scope {needed.value}")
+        self.needed = needed
+
+
+class QuotaExceeded(HorariumError):
+    """The tenant has as much as it may have."""
+
+    def __init__(self, quota: "QuotaProblem") -> None:
+        asked = f"{quota.name}: {quota.limit:g} are allowed to the tenant, {quota.current:g} are taken"
+        super().__init__(f"{asked}, and this asks for {quota.requested:g}")
+        self.quota = quota
+
+
 class TooLarge(HorariumError):
     """The body is larger than the service reads."""
+
+
+class TooSlow(HorariumError):
+    """The body does not come to its end."""
 
 
 class UnsupportedMedia(HorariumError):
@@ -126,6 +166,18 @@ _TABLE: Final[tuple[tuple[type[HorariumError], _Kind], ...]] = (
     (InvalidRequest, _INVALID),
     (InvalidSchedule, _INVALID),
     (InvalidTemplate, _INVALID),
+    (
+        Unauthorized,
+        _Kind(status=HTTPStatus.UNAUTHORIZED, name="unauthorized", title="An API key is needed."),
+    ),
+    (
+        Forbidden,
+        _Kind(status=HTTPStatus.FORBIDDEN, name="forbidden", title="The API key is not good for this."),
+    ),
+    (
+        QuotaExceeded,
+        _Kind(status=HTTPStatus.TOO_MANY_REQUESTS, name="quota-exceeded", title="A quota of the tenant is exceeded."),
+    ),
     (NotFound, _Kind(status=HTTPStatus.NOT_FOUND, name="not-found", title="There is no such thing.")),
     (
         InProgress,
@@ -144,6 +196,7 @@ _TABLE: Final[tuple[tuple[type[HorariumError], _Kind], ...]] = (
         ),
     ),
     (TooLarge, _Kind(status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE, name="too-large", title="The body is too large.")),
+    (TooSlow, _Kind(status=HTTPStatus.REQUEST_TIMEOUT, name="too-slow", title="The body did not arrive in time.")),
     (
         UnsupportedMedia,
         _Kind(status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE, name="unsupported-media-type", title="The body is not JSON."),
@@ -171,12 +224,23 @@ def problem_of(error: HorariumError) -> Problem:
         detail="; ".join(map(describe_field_error, errors)) or str(error),
         errors=errors,
         fires=[] if isinstance(error, NeverFires) else None,
+        quota=error.quota if isinstance(error, QuotaExceeded) else None,
     )
 
 
-def retry_after_of(error: HorariumError) -> int | None:
-    """Say after how many seconds asking again makes sense; ``None`` where the same request will fail again."""
-    return _kind_of(error).retry_after
+def headers_of(error: HorariumError) -> dict[str, str]:
+    """List what an error says in headers: when asking again makes sense, and what a key would have to be."""
+    match error:
+        case Unauthorized(is_given=True):
+            return {"WWW-Authenticate": 'Bearer realm="horarium", error="invalid_token"'}
+        case Unauthorized():
+            return {"WWW-Authenticate": 'Bearer realm="horarium"'}
+        case Forbidden(needed=scope):
+            challenge = f'Bearer realm="horarium", error="insufficient_scope", scope="{scope.value}"'
+            return {"WWW-Authenticate": challenge}
+        case _:
+            wait = _kind_of(error).retry_after
+            return {} if wait is None else {"Retry-After": str(wait)}
 
 
 def problem_of_status(status: int, *, detail: str | None = None) -> Problem:

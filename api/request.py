@@ -1,13 +1,16 @@
 """What is read of a request before anything is understood: its body within a limit, and its headers."""
 
+import asyncio
 import re
+from datetime import timedelta
 from email.message import Message
 from typing import Final
 
 from fastapi import Request
 from pydantic import JsonValue
+from starlette.requests import ClientDisconnect
 
-from api.problem import FieldError, InvalidRequest, TooLarge, UnsupportedMedia
+from api.problem import FieldError, InvalidRequest, TooLarge, TooSlow, UnsupportedMedia
 from api.strict_json import parse_json
 
 BODY_LIMIT: Final = 1_048_576
@@ -15,6 +18,9 @@ BODY_LIMIT: Final = 1_048_576
 
 DISCARD_LIMIT: Final = 256 * BODY_LIMIT
 """Bytes of a too large body that are read and thrown away: who is cut off while sending never sees the answer."""
+
+BODY_WITHIN: Final = timedelta(seconds=60)
+"""How long a body may take to arrive. Who sends one byte an hour holds nothing up for ever."""
 
 KEY_LIMIT: Final = 255
 
@@ -27,11 +33,18 @@ async def read_json(request: Request) -> JsonValue:
     Raises:
         UnsupportedMedia: it is not sent as JSON. A browser sends nothing else to another origin without asking first.
         TooLarge: it is longer than ``BODY_LIMIT``.
+        TooSlow: it is not there after ``BODY_WITHIN``.
         InvalidRequest: see ``parse_json``.
     """
     if not _is_json(request.headers.get("content-type")):
         raise UnsupportedMedia("send the body with Content-Type: application/json")
-    body = await _read_bounded(request)
+    try:
+        async with asyncio.timeout(BODY_WITHIN.total_seconds()):
+            body = await _read_bounded(request)
+    except TimeoutError as error:
+        raise TooSlow(f"a body is waited for {BODY_WITHIN.seconds} seconds") from error
+    except ClientDisconnect as error:
+        raise TooSlow("the sender has gone") from error
     if not body:
         raise InvalidRequest(FieldError(pointer="", detail="the body is empty"))
     return parse_json(body)

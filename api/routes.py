@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from activities.idempotency_store import IdempotencyStore, RequestKey, StoredResponse
 from activities.queries import JobFilter, RunFilter
+from api.access import PREFIX, Tenant
 from api.answer import FireAnswer, JobAnswer, JobSummary, LedgerAnswer, RunAnswer
 from api.idempotency import answer_once, body_hash
 from api.openapi import CREATE_JOB_BODY, PREVIEW_BODY, problems
@@ -17,6 +18,7 @@ from api.parameter import (
     From,
     Labels,
     Limit,
+    Moment,
     State,
     To,
     read_labels,
@@ -29,9 +31,6 @@ from api.request import read_idempotency_key, read_if_match, read_json
 from api.response import json_response, page_response, stale_header, stored_response
 from api.service import JobService, LedgerRange
 from api.strict_json import require_fit
-from workflows.job import DEFAULT_TENANT
-
-PREFIX: Final = "/api/v1"
 
 LEDGER_DEFAULT: Final = timedelta(days=7)
 """How far back the ledger is told when nobody says."""
@@ -61,19 +60,19 @@ router = APIRouter(prefix=PREFIX, dependencies=[Depends(refuse_unknown_parameter
     responses=problems(409, 413, 415, 422, 503, replayed=JobAnswer),
     tags=["jobs"],
 )
-async def create_job(request: Request, service: Service, store: Store) -> Response:
+async def create_job(request: Request, service: Service, store: Store, tenant: Tenant) -> Response:
     """Register a job. It is readable when the answer is there."""
     key = read_idempotency_key(request)
     body = require_fit(await read_json(request))
 
     async def work() -> StoredResponse:
-        answer = await service.create_job(body, tenant=DEFAULT_TENANT, key=key)
+        answer = await service.create_job(body, tenant=tenant, key=key)
         headers = {"Location": f"{PREFIX}/jobs/{answer.job_id}", "ETag": etag_of(answer)}
         return StoredResponse(status=HTTPStatus.CREATED, headers=headers, body=answer.model_dump_json().encode())
 
     if key is None:
         return stored_response(await work())
-    claim = RequestKey(tenant=DEFAULT_TENANT, scope="POST /jobs", key=key, body_hash=body_hash(body))
+    claim = RequestKey(tenant=tenant, scope="POST /jobs", key=key, body_hash=body_hash(body))
     return stored_response(await answer_once(store, claim, work))
 
 
@@ -81,25 +80,37 @@ async def create_job(request: Request, service: Service, store: Store) -> Respon
 async def list_jobs(
     request: Request,
     service: Service,
+    tenant: Tenant,
     state: State = None,
     label: Labels = [],  # noqa: B006
     name: Annotated[str | None, Query(description="Exactly this name.")] = None,
     q: Annotated[
         str | None, Query(max_length=200, description="Part of id, name, description, owner or target.")
     ] = None,
+    target: Annotated[str | None, Query(description="Exactly this activity, workflow, or method and URL.")] = None,
+    next_after: Annotated[Moment | None, Query(description="With a next fire at this time or later.")] = None,
+    next_before: Annotated[Moment | None, Query(description="With a next fire at this time or earlier.")] = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Response:
     """List jobs by id."""
-    chosen = JobFilter(state=state, labels=read_labels(label), name=name, q=q)
-    page = await service.list_jobs(chosen, tenant=DEFAULT_TENANT, cursor=cursor, limit=limit)
+    chosen = JobFilter(
+        state=state,
+        labels=read_labels(label),
+        name=name,
+        q=q,
+        target=target,
+        next_after=next_after,
+        next_before=next_before,
+    )
+    page = await service.list_jobs(chosen, tenant=tenant, cursor=cursor, limit=limit)
     return page_response(request, page, is_stale=await service.is_stale())
 
 
 @router.get("/jobs/{job_id}", response_model=JobAnswer, responses=problems(404, 422, 503), tags=["jobs"])
-async def get_job(job_id: str, service: Service) -> Response:
+async def get_job(job_id: str, service: Service, tenant: Tenant) -> Response:
     """Read a job, a deleted one too."""
-    answer = await service.get_job(job_id, tenant=DEFAULT_TENANT)
+    answer = await service.get_job(job_id, tenant=tenant)
     headers = {"ETag": etag_of(answer)} | stale_header(is_stale=answer.stale)
     return json_response(answer.model_dump_json(), headers=headers)
 
@@ -109,12 +120,13 @@ async def delete_job(
     request: Request,
     job_id: str,
     service: Service,
+    tenant: Tenant,
     cancel_active: Annotated[bool, Query(description="Cancel runs that are active, rather than let them end.")] = False,
 ) -> Response:
     """Delete a job; its history stays. Deleting it again changes nothing."""
     answer = await service.delete_job(
         job_id,
-        tenant=DEFAULT_TENANT,
+        tenant=tenant,
         key=read_idempotency_key(request),
         cancel_active=cancel_active,
         revision=read_if_match(request),
@@ -129,6 +141,7 @@ async def list_runs(
     request: Request,
     job_id: str,
     service: Service,
+    tenant: Tenant,
     status: Annotated[list[str], Query(description="`failed` means retrying or dead.")] = [],  # noqa: B006
     start: From = None,
     end: To = None,
@@ -139,15 +152,15 @@ async def list_runs(
     """List the runs of a job, newest first."""
     chosen = RunFilter(statuses=read_statuses(status), start=start, end=end)
     page = await service.list_runs(
-        job_id, chosen, tenant=DEFAULT_TENANT, cursor=cursor, limit=limit, include_attempts=include == "attempts"
+        job_id, chosen, tenant=tenant, cursor=cursor, limit=limit, include_attempts=include == "attempts"
     )
     return page_response(request, page, is_stale=await service.is_stale())
 
 
 @router.get("/runs/{run_id}", response_model=RunAnswer, responses=problems(404, 422, 503), tags=["runs"])
-async def get_run(run_id: str, service: Service) -> Response:
+async def get_run(run_id: str, service: Service, tenant: Tenant) -> Response:
     """Read a run with its attempts."""
-    answer = await service.get_run(run_id, tenant=DEFAULT_TENANT)
+    answer = await service.get_run(run_id, tenant=tenant)
     return json_response(answer.model_dump_json(), headers=stale_header(is_stale=await service.is_stale()))
 
 
@@ -158,6 +171,7 @@ async def list_ledger(
     request: Request,
     job_id: str,
     service: Service,
+    tenant: Tenant,
     start: From = None,
     end: To = None,
     cursor: Cursor = None,
@@ -166,7 +180,7 @@ async def list_ledger(
     """Say what became of every nominal time in a range, by default of the last week, oldest first."""
     until = end or datetime.now(UTC)
     wanted = LedgerRange(start=start or _before(until, LEDGER_DEFAULT), end=until)
-    page = await service.list_ledger(job_id, wanted, tenant=DEFAULT_TENANT, cursor=cursor, limit=limit)
+    page = await service.list_ledger(job_id, wanted, tenant=tenant, cursor=cursor, limit=limit)
     # The range of the first page holds for the others: its cursor knows no other one.
     bounds = {"from": wanted.start.isoformat(), "to": wanted.end.isoformat()}
     return page_response(request, page, is_stale=await service.is_stale(), parameters=bounds)
@@ -176,10 +190,13 @@ async def list_ledger(
     "/jobs/{job_id}/upcoming", response_model=list[FireAnswer], responses=problems(404, 422, 503), tags=["fires"]
 )
 async def list_upcoming(
-    job_id: str, service: Service, count: Annotated[int, Query(ge=0, le=1_000, description="At most so many.")] = 10
+    job_id: str,
+    service: Service,
+    tenant: Tenant,
+    count: Annotated[int, Query(ge=0, le=1_000, description="At most so many.")] = 10,
 ) -> Response:
     """List the next fires of a job."""
-    fires = await service.list_upcoming(job_id, tenant=DEFAULT_TENANT, count=count)
+    fires = await service.list_upcoming(job_id, tenant=tenant, count=count)
     return json_response(dump_answers(fires), headers=stale_header(is_stale=await service.is_stale()))
 
 

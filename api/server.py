@@ -1,7 +1,6 @@
 """Serves the application over HTTP until it is told to stop."""
 
 import asyncio
-import ipaddress
 import signal
 import socket
 from collections.abc import Iterator
@@ -12,16 +11,21 @@ from typing import Final
 import uvicorn
 from fastapi import FastAPI
 
-from activities.database import InvalidDatabaseUrl, open_database
+from activities.database import InvalidDatabaseUrl, Limits, open_database
+from activities.key_store import KeyStore
+from activities.schema import migrate
 from api.app import create_app
+from api.server_address import is_loopback
 from workers.connection import connect_options
 from workers.settings import InvalidSettings, Settings, variable_of
 from workers.telemetry import open_telemetry
+from workflows.error import Unavailable
 
 DRAIN: Final = timedelta(seconds=10)
 """How long requests that are being answered may go on after SIGTERM."""
 
-LOOPBACK_NAMES: Final = frozenset({"localhost", "ip6-localhost"})
+PREPARED_WITHIN: Final = timedelta(seconds=5)
+"""How long the database is waited for where it has to say whether there are keys."""
 
 
 class _Server(uvicorn.Server):
@@ -41,8 +45,8 @@ async def serve(settings: Settings) -> None:
     Raises:
         InvalidSettings: the address may not be listened on, or is taken.
     """
-    require_loopback(settings.api_host)
     _require_readable(settings)
+    await require_keys_or_loopback(settings)
     listener = _listen(settings.api_host, settings.api_port)
     async with open_telemetry(settings, service="horarium-api", with_page=True) as telemetry:
         await _serve(create_app(settings, telemetry=telemetry), listener)
@@ -63,24 +67,35 @@ async def _serve(app: FastAPI, listener: socket.socket) -> None:
         raise RuntimeError("the application did not start")
 
 
-def require_loopback(host: str) -> None:
+async def require_keys_or_loopback(settings: Settings) -> None:
     """Refuse an address that others could reach: without API keys, whoever can connect may do everything.
 
+    Where the database does not answer it is not known whether there are keys. Then the service starts, and lets nobody in before
+    it knows.
+
     Raises:
-        InvalidSettings: it is not of this machine alone.
+        InvalidSettings: it is not of this machine alone, and there are no keys.
     """
-    if host in LOOPBACK_NAMES:
+    if is_loopback(settings.api_host) or await _may_have_keys(settings.database_url):
         return
+    raise InvalidSettings(
+        f"{variable_of('api_host')}: {settings.api_host!r} is not a loopback address, and there are no API keys yet that would "
+        "keep strangers out; make one with `horarium keys create`, or use 127.0.0.1"
+    )
+
+
+async def _may_have_keys(database_url: str) -> bool:
+    engine = open_database(database_url, limits=Limits(connections=1))
+    store = KeyStore(engine)
     try:
-        is_loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
-        name = variable_of("api_host")
-        raise InvalidSettings(
-            f"{name}: {host!r} is not a loopback address, and there are no API keys yet that would keep strangers out; "
-            "use 127.0.0.1 and put a proxy that knows its callers in front"
-        )
+        async with asyncio.timeout(PREPARED_WITHIN.total_seconds()):
+            await migrate(database_url)
+        return bool(await store.read_keys())
+    except (Unavailable, TimeoutError):
+        return True
+    finally:
+        await store.close()
+        await engine.dispose()
 
 
 def _require_readable(settings: Settings) -> None:

@@ -29,9 +29,11 @@ from api.answer import (
     describe_run,
     summarise_job,
 )
+from api.audit import Audit, job_facts
 from api.health import Findings, health_of
 from api.job_body import JobRequest, read_job
 from api.payload_check import check_payload
+from api.quota import Quotas
 from api.registration import deleted_record, first_state, new_command_key, new_job_id
 from api.temporal_link import TemporalLinks
 from api.temporal_probe import TemporalProbe
@@ -66,8 +68,12 @@ class JobService:
         control: JobControl,
         probe: TemporalProbe,
         links: TemporalLinks,
+        audit: Audit,
+        quotas: Quotas,
     ) -> None:
         self._queries = queries
+        self._audit = audit
+        self._quotas = quotas
         self._links = links
         self._writer = writer
         self._control = control
@@ -80,6 +86,7 @@ class JobService:
             InvalidRequest: the body is wrong, or its payload is none that the job's workers take.
             InvalidSchedule: the job would never fire.
             Conflict: there is a job of this id.
+            QuotaExceeded: the tenant has as much as it may have.
             Unavailable: the job may be registered all the same.
         """
         default_id = new_job_id(tenant=tenant, key=key)
@@ -113,6 +120,7 @@ class JobService:
             if found.lifecycle is not Lifecycle.DELETED or (cancel_active and found.active_runs):
                 command = DeleteCommand(key=key or new_command_key(), cancel_active=cancel_active)
                 await self._write_through(await self._delete(found, command))
+                await self._quotas.release(job_id, tenant=tenant)
         return await self._describe(await self._find(tenant, job_id))
 
     async def get_job(self, job_id: str, *, tenant: str) -> JobAnswer:
@@ -210,7 +218,15 @@ class JobService:
         await self.require_temporal()
         command = RegisterCommand(key=command_key, state=state)
         if not is_there:
-            return await self._control.register(command) or job_record(state)
+            async with (
+                self._quotas.claiming(request.job_id, request.definition.schedule, tenant=tenant),
+                self._audit.recording(
+                    "job.create", tenant=tenant, job_id=request.job_id, before=job_facts(before)
+                ) as note,
+            ):
+                record = await self._control.register(command) or job_record(state)
+                note.after = job_facts(record)
+                return record
         try:
             # It may be there because of this very request, whose first answer was lost: then the job remembers the key.
             return await self._control.register_in_place(command)
@@ -218,10 +234,14 @@ class JobService:
             raise _job_exists(request.job_id) from error
 
     async def _delete(self, found: JobRecord, command: DeleteCommand) -> JobRecord:
-        try:
-            return await self._control.delete(command, tenant=found.tenant, job_id=found.job_id)
-        except JobIsGone:
-            return deleted_record(found, now=datetime.now(UTC))
+        tenant, job_id = found.tenant, found.job_id
+        async with self._audit.recording("job.delete", tenant=tenant, job_id=job_id, before=job_facts(found)) as note:
+            try:
+                record = await self._control.delete(command, tenant=tenant, job_id=job_id)
+            except JobIsGone:
+                record = deleted_record(found, now=datetime.now(UTC))
+            note.after = {"state": record.lifecycle.value}
+            return record
 
     async def _write_through(self, record: JobRecord) -> None:
         try:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import uvicorn
@@ -21,10 +22,15 @@ NOWHERE = "127.0.0.1:1"
 
 
 @asynccontextmanager
-async def serving(*, database_url: str, temporal_address: str = NOWHERE) -> AsyncIterator[httpx.AsyncClient]:
-    """Serve the application in this event loop; yields a client whose paths begin after ``/api/v1``."""
+async def serving(
+    *, database_url: str, temporal_address: str = NOWHERE, **others: Any
+) -> AsyncIterator[httpx.AsyncClient]:
+    """Serve the application in this event loop; yields a client whose paths begin after ``/api/v1``.
+
+    ``others`` are further settings. It listens on this machine alone, whatever ``api_host`` says.
+    """
     port = free_port()
-    settings = Settings(database_url=database_url, temporal_address=temporal_address, api_port=port)
+    settings = Settings(database_url=database_url, temporal_address=temporal_address, api_port=port, **others)
     config = uvicorn.Config(create_app(settings), port=port, log_config=None, access_log=False, lifespan="on")
     server = uvicorn.Server(config)
     running = asyncio.create_task(server.serve())

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,9 @@ from workers.devserver import (
 from workers.job_file import BadJobFile, JobFile, find_example_file, read_job_file, register_jobs
 from workers.run_feed import RunFeed
 from workers.settings import EXIT_CODE, Ports, Role, variable_of
+
+KEY_VARIABLE: Final = "HORARIUM_API_KEY"
+"""Where the command line finds its API key, too."""
 
 METRICS_PORTS: Final = Ports(9464, 9563)
 """From the port on that OpenTelemetry gives to metrics for Prometheus."""
@@ -135,7 +139,14 @@ async def _live(stack: "Stack", options: DevOptions, jobs: JobFile | None) -> No
         await stack.start(_temporal(options), group)
         _say(f"Starting a worker, and the API on port {options.api_port} ...")
         await asyncio.gather(*(stack.start(service, group) for service in (_worker(options), _api(options))))
-        async with httpx.AsyncClient(base_url=f"{_url(options.api_port)}/api/v1", timeout=30) as api:
+        async with httpx.AsyncClient(
+            base_url=f"{_url(options.api_port)}/api/v1", timeout=30, headers=_credentials()
+        ) as api:
+            if not await _is_let_in(api):
+                _say(
+                    f"{_welcome(options)}None are shown: the API wants a key, and {KEY_VARIABLE} has none that is good."
+                )
+                return
             if jobs is not None:
                 await _register(jobs, api)
             _say(_welcome(options))
@@ -270,6 +281,19 @@ async def _until_ready(service: Service, process: ChildProcess) -> None:
 
 async def _stop(process: ChildProcess) -> None:
     await asyncio.to_thread(process.stop, grace=STOP_WITHIN)
+
+
+def _credentials() -> dict[str, str]:
+    """What this process shows the API: once there are keys, it needs one as everybody does."""
+    key = os.environ.get(KEY_VARIABLE, "").strip()
+    return {"Authorization": f"Bearer {key}"} if key.isascii() and key else {}
+
+
+async def _is_let_in(api: httpx.AsyncClient) -> bool:
+    try:
+        return (await api.get("/jobs", params={"limit": 1})).status_code != HTTPStatus.UNAUTHORIZED
+    except httpx.HTTPError as error:
+        raise StackError(f"the API does not answer: {error}") from error
 
 
 async def _register(jobs: JobFile, api: httpx.AsyncClient) -> None:

@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from activities.http_address import Allowance, parse_allowance
 from activities.http_url import read_url
+from activities.quota import Quota
 from horarium.effect import KEPT
 from workflows.breaker import BreakerPolicy
 from workflows.job import Tuning
@@ -217,6 +218,16 @@ class Settings(BaseSettings):
     """Address that the API listens on."""
 
     api_port: Port = 8000
+
+    quota_jobs: Annotated[int, Field(ge=0)] | None = None
+    """Jobs, active or paused, that a tenant may have. Default: no limit. One tenant's own: ``horarium tenants set-quota``."""
+
+    quota_fires_per_minute: Annotated[float, Field(ge=0)] | None = None
+    """Fires a minute that a tenant's jobs may come to together, each counted at its densest. Default: no limit."""
+
+    audit_retention: Annotated[Seconds, _at_least(86_400)] = timedelta(days=400)
+    """How long the audit log is kept."""
+
     alert_url: Annotated[str | None, AfterValidator(_check_url)] = Field(default=None, repr=False)
     """Where alerts of jobs go that name no receiver. With it, every job tells of dead runs and missed fires."""
 
@@ -291,6 +302,10 @@ class Settings(BaseSettings):
             admission_rate=self.admission_rate,
             readmission_rate=self.readmission_rate,
         )
+
+    def quota(self) -> Quota:
+        """What a tenant may have for which nothing else is settled."""
+        return Quota(jobs=self.quota_jobs, fires_per_minute=self.quota_fires_per_minute)
 
     def http_allowance(self) -> Allowance:
         """What ``http`` targets may reach although it is not public."""

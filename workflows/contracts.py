@@ -26,6 +26,9 @@ ALERT_WORKFLOW: Final = "HorariumAlert"
 
 JOB_ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
+TENANT_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+"""No slash, so that no two jobs of any tenants share a workflow."""
+
 PLAN_FIRES: Final = "plan_fires"
 """Local activity: ``PlanRequest -> FirePlan``."""
 

@@ -120,6 +120,18 @@ async def test_jobs_are_found_by_labels(mirror: Mirror) -> None:
     assert await _ids(mirror, JobFilter(labels={"team": ""})) == []
 
 
+async def test_jobs_are_found_by_their_target_and_their_next_fire(mirror: Mirror) -> None:
+    """Both ends of a range included; jobs without a next fire are in none. Filters hold together."""
+    mail = JobDefinition(target=ActivityTarget(activity="send_mail"))
+    jobs = [job_record(str(n), definition=mail if n % 2 else None, next_run_at=minute(n)) for n in range(5)]
+    await _write_jobs(mirror, *jobs, job_record("paused", definition=mail, lifecycle=Lifecycle.PAUSED))
+    assert await _ids(mirror, JobFilter(target="send_mail")) == ["1", "3", "paused"]
+    assert await _ids(mirror, JobFilter(target="send")) == []
+    assert await _ids(mirror, JobFilter(next_after=minute(1), next_before=minute(3))) == ["1", "2", "3"]
+    assert await _ids(mirror, JobFilter(next_before=minute(1))) == ["0", "1"]
+    assert await _ids(mirror, JobFilter(next_after=minute(2), target="send_mail")) == ["3"]
+
+
 async def test_deleted_jobs_are_listed_only_when_asked_for(mirror: Mirror) -> None:
     """Their history is kept, and can be read by id."""
     states = {"a": Lifecycle.ACTIVE, "b": Lifecycle.PAUSED, "c": Lifecycle.COMPLETED, "d": Lifecycle.DELETED}

@@ -24,6 +24,7 @@ TABLES = {
     "effect_claims",
     "gate_reports",
 }
+TABLES |= {"api_keys", "tenants", "quota_claims", "audit_entries"}
 
 
 async def _tables(url: str) -> set[str]:

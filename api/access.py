@@ -1,0 +1,76 @@
+"""Which scope each route needs, and the gate through which every request goes.
+
+A route that nobody thought of here needs a key: reading needs ``read``, everything else ``write``. The few that are open, and the
+actions of operators, are named.
+"""
+
+from datetime import UTC, datetime
+from typing import Annotated, Final, TypeAlias
+
+from fastapi import Depends, Request
+from fastapi.routing import APIRoute
+
+from activities.api_key import Scope
+from api.caller import CALLER, NOBODY, Caller
+from api.key_ring import KeyRing
+from api.problem import Forbidden
+
+PREFIX: Final = "/api/v1"
+
+_OPEN: Final = frozenset(
+    {"/healthz", "/readyz", f"{PREFIX}/healthz", f"{PREFIX}/readyz", f"{PREFIX}/docs", "/docs", "/openapi.json"}
+)
+"""They tell nothing of any tenant. The documentation is the same for everybody who has this release."""
+
+_READS: Final = frozenset({f"{PREFIX}/preview"})
+"""Asked by POST, for they have a body, and change nothing."""
+
+_ADMINISTERS: Final = frozenset({f"{PREFIX}/audit"})
+
+_ACTIONS: Final = frozenset(
+    {"pause", "resume", "trigger", "cancel", "backfills", "redrive", "hold", "release", "reset"}
+)
+"""What operators do with what exists: the last word of a path that is sent by POST."""
+
+
+def needed_scope(method: str, path: str) -> Scope | None:
+    """Say what a route needs, by its method and the template of its path; ``None`` where no key is needed."""
+    if path in _OPEN:
+        return None
+    if path == "/metrics":
+        return Scope.METRICS
+    if path in _ADMINISTERS:
+        return Scope.ADMIN
+    if method in ("GET", "HEAD") or path in _READS:
+        return Scope.READ
+    is_action = method == "POST" and not _ACTIONS.isdisjoint(path.split("/"))
+    return Scope.OPERATE if is_action else Scope.WRITE
+
+
+async def admit(request: Request) -> Caller:
+    """Let a request in, and say who sends it.
+
+    Raises:
+        Unauthorized: it has no key that is good.
+        Forbidden: its key is not good for this.
+        Unavailable: nobody knows at the moment.
+    """
+    route = request.scope.get("route")
+    assert isinstance(route, APIRoute)
+    needed = needed_scope(request.method, route.path_format)
+    if needed is None:
+        return NOBODY
+    ring: KeyRing = request.app.state.key_ring
+    caller = await ring.identify(request.headers.getlist("authorization"), now=datetime.now(UTC))
+    if not caller.may(needed):
+        raise Forbidden(needed)
+    CALLER.set(caller)
+    return caller
+
+
+async def _tenant_of(caller: Annotated[Caller, Depends(admit)]) -> str:
+    return caller.tenant
+
+
+Tenant: TypeAlias = Annotated[str, Depends(_tenant_of)]
+"""Whose things a request is about. There is no way to ask for another tenant's."""
