@@ -77,8 +77,18 @@ def before_the_command(
     show_version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and stop.")
     ] = False,
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            "--api-key",
+            metavar="KEY",
+            envvar=KEY_VARIABLE,
+            help="For the API. Better in the environment: others on this machine can see what a command was given.",
+        ),
+    ] = None,
 ) -> None:
     """Durable cron on Temporal."""
+    API_KEY.set(read_api_key(api_key))
 
 
 def main() -> NoReturn:
@@ -117,22 +127,6 @@ def _run() -> int:
 def _say(message: str, code: int) -> int:
     print(f"horarium: {message}", file=sys.stderr)
     return code
-
-
-@app.callback()
-def _set_key(
-    api_key: Annotated[
-        str | None,
-        typer.Option(
-            "--api-key",
-            metavar="KEY",
-            envvar=KEY_VARIABLE,
-            help="For the API. Better in the environment: others on this machine can see what a command was given.",
-        ),
-    ] = None,
-) -> None:
-    """Durable cron on Temporal."""
-    API_KEY.set(read_api_key(api_key))
 
 
 @app.command()

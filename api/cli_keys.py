@@ -12,7 +12,6 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from activities.api_key import ApiKey, Scope, draw_key
 from api.cli_input import BadInput
-from api.field import Name
 from workflows.error import InvalidSchedule
 
 keys_app = typer.Typer(
@@ -118,6 +117,8 @@ def read_tenant(text: str) -> str:
 
 
 def _read_name(text: str) -> str:
+    from api.field import Name
+
     try:
         return TypeAdapter(Name).validate_python(text)
     except ValidationError as error:
