@@ -49,7 +49,7 @@ def test_schedules_follow_the_public_calendar(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("after", ["2026-03-08T06:59:50Z", "2026-03-08T06:59:59Z", "2026-03-07T12:00:00Z"])
 @pytest.mark.parametrize(("expression", "day_after"), [("0 2 * * *", "06:00"), ("30 2 * * *", "06:30")])
-def test_sb_001_and_005_a_missing_time_fires_once_at_the_end_of_the_gap(
+def test_sb_001_and_sb_005_a_missing_time_fires_once_at_the_end_of_the_gap(
     expression: str, day_after: str, after: str
 ) -> None:
     """One run at 07:00Z, whatever the start, and the next on the following day."""

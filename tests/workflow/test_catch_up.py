@@ -14,6 +14,7 @@ from tests.workflow.harness import Harness, is_gapless, job, lateness, side_by_s
 from workers.devserver import DevServer
 from workflows.job import JobDefinition
 from workflows.run import Outcome, RunKind
+from workflows.schedule import IntervalRule, Schedule
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -42,14 +43,26 @@ JOBS = {
 async def harness(temporal_server: DevServer) -> AsyncIterator[Harness]:
     """All jobs, after an absence of some seconds that each of them has noticed."""
     async with side_by_side(temporal_server, JOBS) as harness:
-        for job_id in harness.named.values():
+        hourly = await harness.register(hourly_from(await harness.now() + 2 * SECOND))
+        for job_id in (hourly, *harness.named.values()):
             await harness.until_runs(job_id, 1, limit=ENOUGH)
         await harness.stop_workers()
         await asyncio.sleep(AWAY)  # the absence itself
         await harness.start_workers()
         for job_id in harness.named.values():
             await until_current(harness, job_id)
+        harness.named["hourly"] = hourly
         yield harness
+
+
+def hourly_from(first: datetime) -> JobDefinition:
+    """A job whose fire of a moment ago is within its deadline for an hour."""
+    hour = timedelta(hours=1)
+    return job(
+        missed_window="DEADLINE",
+        max_delay=hour,
+        schedule=Schedule(rule=IntervalRule(every=hour, anchor=first.replace(microsecond=0)), jitter_window_seconds=0),
+    )
 
 
 async def until_current(harness: Harness, job_id: str) -> None:
@@ -128,6 +141,15 @@ async def test_under_deadline_nothing_runs_too_late(harness: Harness) -> None:
     assert count(harness, job_id, Outcome.MISSED) >= AWAY - 3
     ran = [run for run in harness.mirror.runs[job_id].values() if run.outcome is Outcome.RAN]
     assert max(map(lateness, ran)) <= 2 * SECOND
+
+
+async def test_sb_042_what_has_run_does_not_run_again_while_its_deadline_lasts(harness: Harness) -> None:
+    """Neither when workers come back nor when another job is registered."""
+    job_id = harness.named["hourly"]
+    another = await harness.register(catching_up("DEADLINE", max_delay=2 * SECOND))
+    await harness.until_runs(another, 1, limit=ENOUGH)
+    assert list(fires_of(harness, job_id).values()) == [Outcome.RAN]
+    assert len(harness.code.of(job_id)) == 1
 
 
 async def test_what_is_older_than_the_lookback_never_runs(harness: Harness) -> None:
