@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
@@ -21,6 +22,7 @@ from tests.api_server import ApiProcess, client_of
 from tests.chaos.test_kill_nine import all_decided, grid, nominal_times, slept_the_long_way
 from tests.databases import PostgresServer, fresh_database
 from tests.eventually import eventually
+from tests.integration.test_dev_stack import dev
 from tests.release.frozen import RELEASES, REPOSITORY, list_releases
 from tests.release.wheel import Installation, install_wheels
 from tests.replay.later_release import with_unknown_members, without_free_form
@@ -197,6 +199,26 @@ async def test_the_new_code_takes_over_from_the_released_one_under_load(stack: I
     await stack.until_called(by=NEW, since=datetime.now(UTC))
     (stack.folder / "sink" / "mended").touch()
     await check(stack, client, begun=begun, ended=datetime.now(UTC))
+
+
+async def test_a_stack_on_one_machine_goes_on_after_an_upgrade(tmp_path: Path, old: Installation) -> None:
+    """``horarium dev`` of the old release leaves its data; that of the new one finds the jobs there, and their history."""
+    with dev(tmp_path, command=old.command) as stack:
+        await stack.until_said("every-15-seconds         success")
+        before = await stack.api("GET", "/jobs/every-15-seconds/runs")
+        stack.process.send_signal(signal.SIGTERM)
+        assert await stack.ended() == 0
+    stack.output.unlink()
+    with dev(tmp_path) as stack:
+        await stack.until_said("every-15-seconds         success")
+        assert "Registered" not in stack.said
+        after = await stack.api("GET", "/jobs/every-15-seconds/runs")
+        stack.process.send_signal(signal.SIGTERM)
+        assert await stack.ended() == 0
+    assert {run["run_id"] for run in before} < {run["run_id"] for run in after}
+    engine = open_database(f"sqlite:///{tmp_path}/data/horarium.sqlite")
+    assert await is_current(engine)
+    await engine.dispose()
 
 
 async def check(stack: Installed, client: Client, *, begun: datetime, ended: datetime) -> None:
