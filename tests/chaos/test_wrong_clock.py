@@ -110,8 +110,9 @@ async def test_no_fire_is_early_or_late_by_a_workers_clock(stack: Stack, queries
     lateness = list[timedelta]()
     for job_id, period in jobs.items():
         runs = await eventually(
-            lambda job_id=job_id, period=period: runs_of(queries, job_id, period, begun, ended), limit=ENDED_WITHIN
-        )  # type: ignore[misc]
+            lambda job_id=job_id, period=period: runs_of(queries, job_id, period, begun, ended),  # type: ignore[misc]
+            limit=ENDED_WITHIN,
+        )
         for run in runs:
             assert run.run_id == scheduled_run_id(job_id=job_id, nominal=run.scheduled_at)
             assert (run.status, run.outcome) == (RunStatus.SUCCESS, Outcome.RAN)
