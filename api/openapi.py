@@ -23,11 +23,11 @@ Document: TypeAlias = dict[str, Any]
 _SCHEMAS: Final = "#/components/schemas/"
 
 _WEEKLY_REPORT: Final = {
-    "name": "send-weekly-report",
+    "name": "weekly-sales-report",
     "schedule": "0 9 * * 1",
     "timezone": "America/New_York",
-    "target": {"kind": "activity", "activity": "send_report", "task_queue": "reports"},
-    "payload": {"report_type": "weekly"},
+    "target": {"kind": "activity", "activity": "send_report"},
+    "payload": {"report_type": "weekly", "recipients": ["sales@example.com"]},
     "idempotency_key_template": "report-{{week}}",
     "max_retries": 3,
     "retry_backoff": "exponential",
@@ -58,19 +58,41 @@ _TEAM_WORKFLOW: Final = {
     "timeout_seconds": 14_400,
 }
 
+_NEEDS_WORKERS: Final = "Registered at once. Until a worker of yours polls the queue `{queue}`, `health` says that nobody does, and runs wait for it."
+
 _JOB_EXAMPLES: Final = {
     "weekly report": {
-        "summary": "Every Monday at 9 in New York, on the queue of the team's own workers",
+        "summary": "Every Monday at 9 in New York",
+        "description": "Runs the example activity `send_report`, which every worker of ours has, on the default queue.",
         "value": _WEEKLY_REPORT,
     },
     "without a target": {
-        "summary": "The same; its activity is called as the job, on the default queue",
-        "value": {key: value for key, value in _WEEKLY_REPORT.items() if key != "target"},
+        "summary": "The activity is called as the job, on the default queue",
+        "value": {
+            "name": "send_report",
+            **{key: value for key, value in _WEEKLY_REPORT.items() if key not in ("name", "target")},
+        },
     },
-    "an HTTP request": {"summary": "Signed, and with a token that only the worker knows", "value": _WEBHOOK},
-    "a workflow": {"summary": "Of any team, and as long as it takes: here up to four hours", "value": _TEAM_WORKFLOW},
     "every 15 seconds": {"value": {"name": "noop", "schedule": "@every 15s"}},
     "once": {"value": {"name": "noop", "schedule": "2030-01-01T09:00:00", "timezone": "Europe/Berlin"}},
+    "on a team's own workers": {
+        "summary": "The same report, on a task queue of your own",
+        "description": _NEEDS_WORKERS.format(queue="reports"),
+        "value": {
+            **_WEEKLY_REPORT,
+            "target": {"kind": "activity", "activity": "send_report", "task_queue": "reports"},
+        },
+    },
+    "an HTTP request": {
+        "summary": "Signed, and with a token that only the worker knows",
+        "description": "Registered at once. Its runs need the two secrets on the worker that sends it, and a host that is there.",
+        "value": _WEBHOOK,
+    },
+    "a workflow": {
+        "summary": "Of any team, and as long as it takes: here up to four hours",
+        "description": _NEEDS_WORKERS.format(queue="finance"),
+        "value": _TEAM_WORKFLOW,
+    },
 }
 
 _PREVIEW_EXAMPLES: Final = {
@@ -92,7 +114,7 @@ _BULK_REDRIVE_EXAMPLES: Final = {
         "summary": "What the budget of a downstream ended, two a second",
         "value": {"reason": "retry_budget_exhausted", "rate_per_minute": 120},
     },
-    "of one job": {"value": {"job": "send-weekly-report", "from": "2026-06-08T00:00:00Z", "limit": 10}},
+    "of one job": {"value": {"job": "weekly-report", "from": "2026-06-08T00:00:00Z", "limit": 10}},
     "everything": {"value": {"all": True, "rate_per_minute": 600, "limit": 100_000}},
 }
 

@@ -257,6 +257,39 @@ class TestRuns:
         await api.delete(f"/jobs/{unknown['job_id']}?cancel_active=true")
 
 
+class TestExamples:
+    """Bodies in the OpenAPI document."""
+
+    async def test_every_example_of_a_job_works_when_pasted(self, api: httpx.AsyncClient) -> None:
+        """It is registered as it stands; one that somebody must run first says which queue or secret that is about."""
+        document = (await api.get(f"{api.base_url.copy_with(path='/openapi.json')}")).json()
+        content = document["paths"]["/api/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]
+        assert len(content["examples"]) >= 5
+        for name, example in content["examples"].items():
+            job = await create(api, example["value"])
+            queue = job["target"]["task_queue"]
+            polled = "Registered at once" not in example.get("description", "")
+            reasons = [] if polled or queue == "horarium" else [f"no worker polls task queue {queue!r}"]
+            assert job["health"]["reasons"] == reasons, name
+            if reasons:
+                assert f"`{queue}`" in example["description"]
+            await api.delete(f"/jobs/{job['job_id']}")
+
+    async def test_the_first_example_runs(self, api: httpx.AsyncClient) -> None:
+        """On the workers that everybody has who has just started: here at once, and not on Monday."""
+        document = (await api.get(f"{api.base_url.copy_with(path='/openapi.json')}")).json()
+        content = document["paths"]["/api/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]
+        first = next(iter(content["examples"].values()))["value"]
+        job = await create(api, {**first, "schedule": "@every 1s", "max_runs": 1, "jitter_window_seconds": 0})
+
+        async def has_succeeded() -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = await read(api, f"/jobs/{job['job_id']}/runs?status=success")
+            return found
+
+        [run] = await eventually(has_succeeded)
+        assert run["result"]["report_type"] == "weekly"
+
+
 class TestIdempotency:
     """Requests that are repeated."""
 

@@ -7,10 +7,15 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
 import httpx
 import pytest
 
+from activities.database import open_database
+from activities.idempotency_store import IdempotencyStore, RequestKey
+from api.dead_letter_body import read_bulk_request
+from api.idempotency import body_hash
 from api.request import BODY_LIMIT
 from tests.api_server import serving
 
@@ -196,6 +201,22 @@ class TestBodies:
         for path in ("/jobs", "/preview"):
             problem = problem_in(await api.post(path, json=MINIMAL, headers=headers), 422)
             assert places_in(problem) == ["Idempotency-Key"]
+
+
+class TestKeys:
+    """Requests that are repeated too soon."""
+
+    async def test_a_request_that_is_in_progress_says_when_to_ask_again(
+        self, api: httpx.AsyncClient, sqlite_url: str
+    ) -> None:
+        """Whoever repeats it while the first is being carried out waits, and is not told of a contradiction for good."""
+        engine = open_database(sqlite_url)
+        claim = RequestKey(tenant="default", scope="POST /jobs", key="held", body_hash=body_hash({**MINIMAL}))
+        await IdempotencyStore(engine).claim(claim, now=datetime.now(UTC))
+        await engine.dispose()
+        answer = await api.post("/jobs", json=MINIMAL, headers={"Idempotency-Key": "held"})
+        assert problem_in(answer, 409)["type"] == "urn:horarium:problem:in-progress"
+        assert int(answer.headers["retry-after"]) >= 1
 
 
 class TestDeadLetters:
@@ -407,6 +428,13 @@ class TestDescription:
         content = document["paths"]["/api/v1/preview"]["post"]["requestBody"]["content"]["application/json"]
         for example in content["examples"].values():
             assert (await api.post("/preview", json=example["value"])).status_code == 200
+
+    async def test_every_example_of_a_redrive_is_one(self, api: httpx.AsyncClient) -> None:
+        """They are read as they stand; what they redrive depends on what is dead."""
+        document = (await api.get(f"{api.base_url.copy_with(path='/openapi.json')}")).json()
+        content = document["paths"]["/api/v1/dead-letters/redrive"]["post"]["requestBody"]["content"]
+        for example in content["application/json"]["examples"].values():
+            assert read_bulk_request(example["value"], tenant="default", now=datetime.now(UTC)).limit > 0
 
     async def test_the_page_of_the_documentation_needs_nothing_from_elsewhere(self, api: httpx.AsyncClient) -> None:
         """No script of others runs beside what administers jobs, and it works where nothing else is reached."""
