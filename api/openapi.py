@@ -58,7 +58,10 @@ _TEAM_WORKFLOW: Final = {
     "timeout_seconds": 14_400,
 }
 
-_NEEDS_WORKERS: Final = "Registered at once. Until a worker of yours polls the queue `{queue}`, `health` says that nobody does, and runs wait for it."
+_NEEDS_WORKERS: Final = (
+    "Registered at once. Until a worker of yours polls the queue `{queue}`, `health` says that nobody does, "
+    "and runs wait for it."
+)
 
 _JOB_EXAMPLES: Final = {
     "weekly report": {
