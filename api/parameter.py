@@ -1,11 +1,12 @@
 """Query parameters: what they may be, and that nothing else is accepted."""
 
+import re
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
 from fastapi import Query, Request
 from fastapi.routing import APIRoute
-from pydantic import AfterValidator, AwareDatetime
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 
 from api.problem import FieldError, InvalidRequest
 from workflows.job import Lifecycle
@@ -24,7 +25,14 @@ def _to_utc(moment: datetime) -> datetime:
         raise ValueError("outside the years 1 to 9999") from error
 
 
-Moment = Annotated[AwareDatetime, AfterValidator(_to_utc)]
+def _refuse_numbers(value: object) -> object:
+    # Pydantic takes a number for seconds, or for milliseconds, since 1970.
+    if isinstance(value, str) and re.fullmatch(r"\s*[-+]?[\d.]+\s*", value):
+        raise ValueError("give a time as in RFC 3339, such as 2026-06-08T13:00:00Z")
+    return value
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_refuse_numbers), AfterValidator(_to_utc)]
 
 Cursor = Annotated[str | None, Query(description="From the Link header of the page before.")]
 Limit = Annotated[int, Query(ge=1, le=PAGE_LIMIT, description="Items on a page.")]

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 from opentelemetry import trace
 from temporalio import activity, workflow
 
+from activities.api_key import hide_keys
 from horarium.log import run_fields
 from horarium.secret_log import HidingFormatter
 from workers.settings import LogFormat
@@ -68,11 +69,23 @@ class JsonFormatter(logging.Formatter):
         }
 
 
+class KeylessFormatter(logging.Formatter):
+    """Writes records as another formatter does, less the secrets of API keys, whoever put them into a text."""
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self._formatter = formatter
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write one record."""
+        return hide_keys(self._formatter.format(record))
+
+
 def configure_logging(level: str, *, form: LogFormat = "text") -> None:
     """Send the logs of this process to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     text = FieldFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    handler.setFormatter(HidingFormatter(JsonFormatter() if form == "json" else text))
+    handler.setFormatter(KeylessFormatter(HidingFormatter(JsonFormatter() if form == "json" else text)))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # These loggers write what they know into the text as well, which then is a different one each time.
     activity.logger.activity_info_on_message = False

@@ -11,8 +11,9 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from horarium import JobRun, RunKind
 from horarium.attempt import Attempt, entered
+from tests.api_keys import new_key
 from tests.unit.test_run_trace import NOON
-from workers.log import FieldFormatter, JsonFormatter
+from workers.log import FieldFormatter, JsonFormatter, KeylessFormatter
 
 
 def record(message: str = "worker is ready", *, error: bool = False, **fields: Any) -> logging.LogRecord:
@@ -147,3 +148,12 @@ def test_a_fact_cannot_take_the_place_of_the_text() -> None:
     """Names that every line has keep their meaning."""
     line = read(record(level="mine", time="never", logger="other"))
     assert (line["level"], line["logger"], line["time"]) == ("info", "workers", "2026-06-08T13:00:00.250Z")
+
+
+def test_the_secret_of_an_api_key_is_in_no_line() -> None:
+    """Wherever it stands, the text of errors included; its id stays, so that the key can be revoked."""
+    key, text = new_key()
+    for formatter in (JsonFormatter(), FieldFormatter("%(message)s")):
+        line = KeylessFormatter(formatter).format(record(f"sent {text}", header=f"Bearer {text}"))
+        assert line.count(f"hrm_{key.key_id}_***") == 2
+        assert text not in line
