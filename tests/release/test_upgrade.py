@@ -4,7 +4,7 @@ import json
 import shutil
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -50,6 +50,11 @@ LATER = {"of-a-later-release": timedelta(seconds=2)}
 PERIODS = TICKERS | SLEEPERS | LATER
 RETRYING, DETACHED = "retries", "takes-long"
 
+TEAM = {"of-a-team": timedelta(seconds=2)}
+"""Runs on a worker that keeps the old SDK: a team upgrades when it likes."""
+
+TEAM_QUEUE = "team"
+
 SETTINGS = {"activities": "upgrade_jobs", "long_sleep_threshold": "3", "graceful_shutdown": "2"}
 """A job of every five seconds sleeps the long way."""
 
@@ -93,6 +98,21 @@ class Installed:
         await self.workers[release].until_ready()
         await self.apis[release].until_alive()
 
+    async def start_team(self) -> None:
+        """Start a worker that runs job code only, with the old SDK."""
+        folder = self.folder / "team"
+        folder.mkdir()
+        shutil.copy(CODE, folder)
+        self.workers["team"] = WorkerProcess(
+            folder,
+            address=self.server.options.address,
+            python=self.old.python,
+            role="job",
+            task_queues=TEAM_QUEUE,
+            activities="upgrade_jobs",
+        )
+        await self.workers["team"].until_ready()
+
     async def register(self, job_id: str, activity: str, schedule: str, *, by: str, **fields: Any) -> None:
         """Register a job through the API of a release."""
         body = {"job_id": job_id, "name": activity, "schedule": schedule, "time_critical": True} | fields
@@ -105,12 +125,12 @@ class Installed:
         lines = (self.folder / "sink" / "calls.jsonl").read_text().splitlines()
         return [self._read(json.loads(line)) for line in lines]
 
-    async def until_called(self, *, by: str, since: datetime, times: int = FIRES_EACH) -> None:
-        """Wait until a release has called each recurring job so often, for fires since a moment."""
+    async def until_called(self, jobs: Iterable[str], *, by: str, since: datetime) -> None:
+        """Wait until a release has called each of some jobs often enough, for fires since a moment."""
 
         def have_been() -> bool:
             counted = Counter(each.job_id for each in self.calls() if each.by == by and each.scheduled_at >= since)
-            missing = {job_id: counted[job_id] for job_id in PERIODS if counted[job_id] < times}
+            missing = {job_id: counted[job_id] for job_id in jobs if counted[job_id] < FIRES_EACH}
             assert not missing, f"by the {by} release: {missing}"
             return True
 
@@ -175,6 +195,7 @@ async def test_the_new_code_takes_over_from_the_released_one_under_load(stack: I
     """The old alone, then both side by side, then the new alone; with short and long sleepers, a run that is being retried and
     one in a workflow of its own. Each nominal time has one outcome and one run, and every job goes on."""
     await stack.start(OLD)
+    await stack.start_team()
     client = await connect_to(stack.server)
     soon = (datetime.now(UTC) + timedelta(seconds=3)).isoformat(timespec="seconds")
     patient = {"retry_backoff": {"kind": "fixed", "base_seconds": 1}, "max_retries": 1_000}
@@ -186,8 +207,11 @@ async def test_the_new_code_takes_over_from_the_released_one_under_load(stack: I
         await stack.register(job_id, "note", f"@every {period.seconds}s", by=OLD)
     for job_id, period in LATER.items():
         await register_of_a_later_release(client, job_id, period)
+    for job_id, period in TEAM.items():
+        target = {"activity": "note", "task_queue": TEAM_QUEUE}
+        await stack.register(job_id, "note", f"@every {period.seconds}s", by=OLD, target=target)
     begun = datetime.now(UTC) + timedelta(seconds=2)
-    await stack.until_called(by=OLD, since=begun)
+    await stack.until_called([*PERIODS, *TEAM], by=OLD, since=begun)
 
     await stack.start(NEW)
     await stack.until_called_by_both(since=datetime.now(UTC))
@@ -196,7 +220,9 @@ async def test_the_new_code_takes_over_from_the_released_one_under_load(stack: I
     assert await stack.workers[OLD].ended() == 0
     assert await stack.apis[OLD].ended() == 0
 
-    await stack.until_called(by=NEW, since=datetime.now(UTC))
+    alone = datetime.now(UTC)
+    await stack.until_called(PERIODS, by=NEW, since=alone)
+    await stack.until_called(TEAM, by=OLD, since=alone)
     (stack.folder / "sink" / "mended").touch()
     await check(stack, client, begun=begun, ended=datetime.now(UTC))
 
@@ -227,12 +253,13 @@ async def check(stack: Installed, client: Client, *, begun: datetime, ended: dat
     queries = Queries(engine)
     try:
         assert await is_current(engine), "the old database was migrated"
-        for job_id, period in PERIODS.items():
+        for job_id, period in (PERIODS | TEAM).items():
             expected = grid(begun, ended, period)
             entries = await eventually(partial(all_decided, queries, job_id, expected), limit=timedelta(seconds=60))
             check_ledger(entries, expected, period)
             calls = [call for call in stack.calls() if call.job_id == job_id]
             await check_runs(queries, job_id, calls, ended=ended)
+            assert {call.by for call in calls} == ({OLD} if job_id in TEAM else {OLD, NEW})
         for job_id in (RETRYING, DETACHED):
             run = await eventually(partial(the_success, queries, job_id), limit=timedelta(seconds=60))
             by = [call.by for call in stack.calls() if call.run_id == run.run_id]
@@ -268,7 +295,6 @@ async def check_runs(queries: Queries, job_id: str, calls: list[Call], *, ended:
     attempts = Counter((call.run_id, call.attempt) for call in calls)
     assert {*attempts.values()} == {1}
     assert {*runs} <= {call.run_id for call in calls}
-    assert {call.by for call in calls} == {OLD, NEW}
 
 
 async def the_success(queries: Queries, job_id: str) -> Run:
