@@ -24,7 +24,7 @@ from tests.databases import PostgresServer, fresh_database
 from tests.eventually import eventually
 from tests.integration.test_dev_stack import dev
 from tests.release.frozen import RELEASES, REPOSITORY, list_releases
-from tests.release.wheel import Installation, install_wheels
+from tests.release.wheel import DISTRIBUTIONS, Installation, install_wheels
 from tests.replay.later_release import with_unknown_members, without_free_form
 from tests.temporal_servers import connect_to, server_options
 from tests.worker_process import WorkerProcess
@@ -160,10 +160,8 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     version = max(released, key=lambda each: [*map(int, each.split("."))])
     wheels = sorted((REPOSITORY / RELEASES / version).glob("*.whl"))
     installation = install_wheels(wheels, tmp_path_factory.mktemp("released") / "environment")
-    assert installation.ask("importlib.metadata.version('horarium-server')") == version
-    assert installation.ask("importlib.metadata.version('horarium')") == version
-    for package in ("workflows", "activities", "workers", "api", "horarium"):
-        assert Path(installation.ask(f"{package}.__file__")).is_relative_to(installation.folder)
+    assert installation.versions() == dict.fromkeys(DISTRIBUTIONS, version)
+    assert all(origin.is_relative_to(installation.folder) for origin in installation.origins().values())
     return installation
 
 

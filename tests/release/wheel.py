@@ -17,6 +17,10 @@ from typing import Final
 SOURCES: Final = (Path("activities/sdk"), Path())
 """Our distributions, by where their ``pyproject.toml`` is: the SDK, and the server."""
 
+DISTRIBUTIONS: Final = ("horarium", "horarium-server")
+
+PACKAGES: Final = ("horarium", "workflows", "activities", "workers", "api")
+
 _DEPENDENCIES: Final = "dependencies-of-the-tests.pth"
 
 
@@ -40,13 +44,20 @@ class Installation:
         """The ``horarium`` command."""
         return self.folder / "bin" / "horarium"
 
-    def ask(self, expression: str) -> str:
-        """Print an expression's value there, the usual modules imported; what it prints."""
-        code = f"import activities, api, horarium, importlib.metadata, workers, workflows; print({expression})"
-        done = subprocess.run(
-            [self.python, "-P", "-c", code], cwd=self.folder, capture_output=True, text=True, check=True
-        )
-        return done.stdout.strip()
+    def origins(self) -> dict[str, Path]:
+        """Say where each of our packages is imported from there."""
+        code = f"import {', '.join(PACKAGES)}; print(*(each.__file__ for each in ({', '.join(PACKAGES)})), sep='\\n')"
+        found = self._run(self.python, "-P", "-c", code).splitlines()
+        return dict(zip(PACKAGES, map(Path, found), strict=True))
+
+    def versions(self) -> dict[str, str]:
+        """Say which version of each of our distributions is found there."""
+        names = [f"version('{name}')" for name in DISTRIBUTIONS]
+        code = f"from importlib.metadata import version; print({', '.join(names)})"
+        return dict(zip(DISTRIBUTIONS, self._run(self.python, "-P", "-c", code).split(), strict=True))
+
+    def _run(self, *command: str | Path) -> str:
+        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=True).stdout
 
 
 def build_wheels(tree: Path, folder: Path, *, at: int | None = None) -> list[Path]:
