@@ -21,23 +21,49 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from workflows.command import DeleteCommand, RedriveAnswer, RedriveCommand, RegisterCommand
+from workflows.command import (
+    CancelCommand,
+    ChangeCommand,
+    DeleteCommand,
+    PauseCommand,
+    RedriveAnswer,
+    RedriveCommand,
+    RegisterCommand,
+    ResumeCommand,
+    TriggerAnswer,
+    TriggerCommand,
+)
 from workflows.contracts import (
     BUSY,
     JOB_WORKFLOW,
     LOGIC_VERSION,
+    REVISION_MISMATCH,
+    UPDATE_CANCEL_RUN,
+    UPDATE_CHANGE,
     UPDATE_DELETE,
+    UPDATE_PAUSE,
     UPDATE_REDRIVE,
     UPDATE_REGISTER,
+    UPDATE_RESUME,
+    UPDATE_TRIGGER,
     WORKFLOW_TASK_TIMEOUT,
     job_workflow_id,
 )
-from workflows.error import Busy, Conflict, Unavailable
-from workflows.job import JobInput, JobRecord, JobState
+from workflows.error import Busy, Conflict, RevisionMismatch, Unavailable
+from workflows.job import JobInput, JobRecord, JobState, MirrorBatch
 from workflows.target import DEFAULT_TASK_QUEUE
 from workflows.visibility import job_memo, job_search_attributes, job_summary
 
-Command: TypeAlias = DeleteCommand | RedriveCommand | RegisterCommand
+Command: TypeAlias = (
+    CancelCommand
+    | ChangeCommand
+    | DeleteCommand
+    | PauseCommand
+    | RedriveCommand
+    | RegisterCommand
+    | ResumeCommand
+    | TriggerCommand
+)
 
 Answer = TypeVar("Answer")
 
@@ -48,6 +74,12 @@ MAYBE_APPLIED: Final = (
     "Temporal did not answer in time; the request may still be applied: "
     "repeat it, with the same Idempotency-Key if it had one"
 )
+
+QUEUE_PATIENCE: Final = timedelta(seconds=20)
+"""For the turn of a request that may stand behind a hundred others for the same job."""
+
+PLACES: Final = 5
+"""Updates of one job that this process has in flight. The server refuses an eleventh, and there may be another process."""
 
 _TRIES: Final = 3
 """A workflow may end between the refused start and the update, and another be started in between."""
@@ -79,7 +111,25 @@ class JobControl:
         """Whether the namespace knows ours: an unknown one would stop the job. Asked before the first start."""
 
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Of writes that look at the mirror first, one at a time."""
+
+        self._places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         """The server takes ten updates of a workflow at a time and refuses more; here the others wait."""
+
+    @asynccontextmanager
+    async def place(self, *, tenant: str, job_id: str) -> AsyncIterator[None]:
+        """Let requests for one job be carried out a few at a time. Raises ``Unavailable`` when the wait is too long."""
+        name = job_workflow_id(tenant=tenant, job_id=job_id)
+        places = self._places.setdefault(name, asyncio.Semaphore(PLACES))
+        try:
+            async with asyncio.timeout(QUEUE_PATIENCE.total_seconds()):
+                await places.acquire()
+        except TimeoutError as error:
+            raise Unavailable("many other requests for this job are being carried out") from error
+        try:
+            yield
+        finally:
+            places.release()
 
     @asynccontextmanager
     async def turn(self, *, tenant: str, job_id: str) -> AsyncIterator[None]:
@@ -137,6 +187,44 @@ class JobControl:
         """
         return await self._update(UPDATE_DELETE, command, JobRecord, tenant=tenant, job_id=job_id)
 
+    async def change(self, command: ChangeCommand, *, tenant: str, job_id: str) -> JobRecord:
+        """Replace the definition of a job.
+
+        Raises:
+            RevisionMismatch: it has another revision than the command expects.
+            Conflict: it is deleted.
+            JobIsGone: it has no open workflow.
+            Unavailable: Temporal or the job does not answer; the job may be changed all the same.
+        """
+        return await self._update(UPDATE_CHANGE, command, JobRecord, tenant=tenant, job_id=job_id)
+
+    async def pause(self, command: PauseCommand, *, tenant: str, job_id: str) -> JobRecord:
+        """Pause a job. Raises as ``change`` does, ``Conflict`` for one that is completed too."""
+        return await self._update(UPDATE_PAUSE, command, JobRecord, tenant=tenant, job_id=job_id)
+
+    async def resume_paused(self, command: ResumeCommand, *, tenant: str, job_id: str) -> JobRecord:
+        """Let a paused job fire again. Raises as ``change`` does."""
+        return await self._update(UPDATE_RESUME, command, JobRecord, tenant=tenant, job_id=job_id)
+
+    async def trigger(self, command: TriggerCommand, *, tenant: str, job_id: str) -> TriggerAnswer:
+        """Run a job now.
+
+        Raises:
+            Conflict: it is deleted, or has no fire that the run could take the place of.
+            Busy: it holds as many payloads of triggers as it can.
+            JobIsGone: it has no open workflow.
+            Unavailable: Temporal or the job does not answer; it may be triggered all the same.
+        """
+        return await self._update(UPDATE_TRIGGER, command, TriggerAnswer, tenant=tenant, job_id=job_id)
+
+    async def trigger_in(self, state: JobState, command: TriggerCommand) -> TriggerAnswer:
+        """Run a job now whose workflow has ended, in one that goes on from ``state`` until it has. See ``redrive_in``."""
+        return await self._update_with_start(UPDATE_TRIGGER, command, TriggerAnswer, state=state)
+
+    async def cancel_run(self, command: CancelCommand, *, tenant: str, job_id: str) -> MirrorBatch:
+        """Ask a run to end. Raises ``JobIsGone`` and ``Unavailable``, as ``trigger`` does."""
+        return await self._update(UPDATE_CANCEL_RUN, command, MirrorBatch, tenant=tenant, job_id=job_id)
+
     async def redrive(self, command: RedriveCommand, *, tenant: str, job_id: str) -> RedriveAnswer:
         """Run a dead run of a job again.
 
@@ -153,6 +241,11 @@ class JobControl:
         Where a workflow of the job is open, that one does it. The server itself sees to it that the same request, repeated when
         that workflow has ended too, starts no other. Raises as ``redrive`` does.
         """
+        return await self._update_with_start(UPDATE_REDRIVE, command, RedriveAnswer, state=state)
+
+    async def _update_with_start(
+        self, update: str, command: Command, answer_type: type[Answer], *, state: JobState
+    ) -> Answer:
         with translated():
             async with asyncio.timeout(PATIENCE.total_seconds()):
                 start: WithStartWorkflowOperation[object, None] = WithStartWorkflowOperation(
@@ -166,12 +259,12 @@ class JobControl:
                     memo=job_memo(state),
                     static_summary=job_summary(state),
                 )
-                answer: RedriveAnswer = await self._client.execute_update_with_start_workflow(
-                    UPDATE_REDRIVE,
+                answer: Answer = await self._client.execute_update_with_start_workflow(
+                    update,
                     command,
                     start_workflow_operation=start,
-                    id=_update_id(UPDATE_REDRIVE, command),
-                    result_type=RedriveAnswer,
+                    id=_update_id(update, command),
+                    result_type=answer_type,
                     rpc_timeout=PATIENCE,
                 )
         return answer
@@ -252,6 +345,8 @@ def _refusal(cause: BaseException) -> Exception:
             return Conflict(cause.message)
         case ApplicationError(type=kind) if kind == BUSY:
             return Busy(cause.message)
+        case ApplicationError(type=kind) if kind == REVISION_MISMATCH:
+            return RevisionMismatch(cause.message)
         case ApplicationError(type="AcceptedUpdateCompletedWorkflow"):
             return JobIsGone()
         case _:

@@ -44,6 +44,7 @@ def job_row(record: JobRecord) -> Row:
             "state": record.lifecycle.value,
             "definition": definition.model_dump(mode="json"),
             "counts": record.counts.model_dump(mode="json"),
+            "pause": None if record.pause is None else record.pause.model_dump(mode="json"),
             "name": definition.name,
             "owner": definition.owner,
             "labels": {storable(name): storable(value) for name, value in definition.labels.items()},

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 
 from temporalio import activity
 
-from workflows.contracts import PLAN_FIRES
-from workflows.job import FirePlan, PlanRequest, Tuning
-from workflows.planner import make_plan
+from workflows.contracts import PLAN_FIRES, SURVEY_FIRES
+from workflows.job import FirePlan, PlanRequest, SurveyRequest, Tuning
+from workflows.planner import make_plan, make_survey
+from workflows.schedule import FireSurvey
 
 
 class Planner:
@@ -25,3 +26,8 @@ class Planner:
         """Say what a job has missed and what comes next."""
         weight = self._weights.get(request.tenant, self._tuning.fairness_weight)
         return make_plan(request, tuning=self._tuning.model_copy(update={"fairness_weight": weight}))
+
+    @activity.defn(name=SURVEY_FIRES)
+    def survey_fires(self, request: SurveyRequest) -> FireSurvey:
+        """Say what lies between two moments."""
+        return make_survey(request)

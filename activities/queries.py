@@ -44,7 +44,7 @@ from activities.tables import ATTEMPTS, JOBS, KEY, RUNS, UtcDateTime
 from workflows.dead_letter import DeadLetterFilter, LetterPlace
 from workflows.error import InvalidCursor
 from workflows.job import JobRecord, LedgerEntry, Lifecycle, RunRecord
-from workflows.run import FINAL_STATUSES, Attempt, RunStatus
+from workflows.run import FINAL_STATUSES, Attempt, Run, RunStatus
 
 FAILED: Final = frozenset({RunStatus.RETRYING, RunStatus.DEAD})
 """What ``status=failed`` means."""
@@ -150,6 +150,11 @@ class Queries:
             return (await _with_attempts(connection, [run_from(_mapping(row))]))[0]
 
         return await self._read(read)
+
+    async def get_last_run(self, job: JobRecord) -> Run | None:
+        """Find the run of a job that ended last; ``None`` where there is none, or none any more."""
+        found = None if job.last_run_id is None else await self.get_run(job.tenant, job.last_run_id)
+        return None if found is None else found.record.run
 
     async def list_runs(
         self,

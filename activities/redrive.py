@@ -19,10 +19,10 @@ from workflows.command import RedriveAnswer, RedriveCommand
 from workflows.contracts import REDRIVE_MANY
 from workflows.dead_letter import BulkProgress, BulkRequest, LetterPlace, end_round, note_redriven
 from workflows.error import Busy, Conflict, NotFound, Unavailable
-from workflows.job import JobRecord, Lifecycle, RunRecord
+from workflows.job import Lifecycle, RunRecord
 from workflows.redrive import redrive_run_id
 from workflows.revival import revived_state
-from workflows.run import Run, RunStatus
+from workflows.run import RunStatus
 
 PAGE: Final = 100
 
@@ -88,14 +88,10 @@ class Redriver:
         try:
             if record.lifecycle in (Lifecycle.ACTIVE, Lifecycle.PAUSED):
                 return await self._control.redrive(command, tenant=tenant, job_id=job_id)
-            state = revived_state(record, last=await self._last_run(record), now=datetime.now(UTC))
+            state = revived_state(record, last=await self._queries.get_last_run(record), now=datetime.now(UTC))
             return await self._control.redrive_in(state, command)
         except JobIsGone as error:
             raise Conflict(GONE) from error
-
-    async def _last_run(self, record: JobRecord) -> Run | None:
-        found = None if record.last_run_id is None else await self._queries.get_run(record.tenant, record.last_run_id)
-        return None if found is None else found.record.run
 
     async def _show(self, writer: MirrorWriter, answer: RedriveAnswer) -> None:
         try:

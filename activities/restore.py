@@ -148,12 +148,11 @@ class Restorer:
 
     async def _find_remains(self, record: JobRecord) -> Remains:
         tenant = record.tenant
-        last = None if record.last_run_id is None else await self._queries.get_run(tenant, record.last_run_id)
         found = await self._queries.read_open_runs(tenant, record.job_id)
         open_runs = tuple(each.run for each in found)
         return Remains(
             record=record,
-            last=None if last is None else last.record.run,
+            last=await self._queries.get_last_run(record),
             open_runs=open_runs,
             still_running=frozenset([run.run_id for run in open_runs if await self._is_running(run, tenant=tenant)]),
         )

@@ -152,6 +152,8 @@ class JobRow(Mirror, table=True):
     last_success_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     last_error: str | None = Field(default=None, sa_type=Text)
     trouble: str | None = Field(default=None, sa_type=Text)
+    pause: dict[str, JsonValue] | None = Field(default=None, sa_type=DOCUMENT)
+    """``Pause``; of a paused job only."""
 
 
 class RunRow(Mirror, table=True):
@@ -208,6 +210,9 @@ class RunRow(Mirror, table=True):
     max_attempts: int = Field(sa_type=BigInteger)
     fence: int = Field(sa_type=BigInteger)
     idempotency_key: str = Field(sa_type=Text)
+    override: dict[str, JsonValue] | None = Field(default=None, sa_type=DOCUMENT)
+    """``PayloadOverride``; of a run that was triggered with a payload of its own."""
+
     superseded: bool
     detached: bool
     redrive_of: str | None = Field(default=None, sa_type=Text)

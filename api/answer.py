@@ -22,6 +22,7 @@ from workflows.job import (
     LedgerEntry,
     Lifecycle,
     OverlapPolicy,
+    PausedFires,
 )
 from workflows.policies import decide_grace
 from workflows.run import Attempt, AttemptStatus, Failure, Outcome, Run, RunKind, RunStatus
@@ -83,10 +84,21 @@ class JobSummary(BaseModel):
     updated_at: datetime
 
 
+class PauseAnswer(BaseModel):
+    """Why a job is paused, and until when."""
+
+    at: datetime
+    reason: str
+    by: str
+    until: datetime | None = Field(description="Then it resumes by itself.")
+    catch_up: PausedFires = Field(description="What `until` does with the fires that fell into the pause.")
+
+
 class JobAnswer(JobSummary):
     """A job with everything that its owner asked for, all defaults filled in."""
 
     temporal_url: str | None = Field(description="Its workflow in Temporal's Web UI; null where that is not known.")
+    pause: PauseAnswer | None = Field(description="Of a paused job.")
     schedule_in_words: str
     dst: DstPolicy = Field(description="null: the rule of the schedule's kind.")
     exclude: Exclusions
@@ -176,6 +188,7 @@ class RunAnswer(BaseModel):
     idempotency_key: str
     fence: int
     revision: int
+    payload: JsonValue = Field(description="Only of a run that was triggered with one of its own.")
     worker: str | None
     workflow_id: str = Field(description="The Temporal workflow in whose history it is found.")
     workflow_run_id: str
@@ -247,6 +260,7 @@ def describe_job(record: JobRecord, standing: Standing, *, warnings: Sequence[st
     return JobAnswer(
         **{**dict(summarise_job(record, standing)), "target": definition.target},
         temporal_url=standing.temporal_url,
+        pause=None if record.pause is None else PauseAnswer.model_validate(dict(record.pause)),
         schedule_in_words=describe_schedule(schedule, job_id=record.job_id),
         dst=schedule.dst,
         exclude=schedule.exclude,
@@ -312,6 +326,7 @@ def describe_run(
         idempotency_key=run.idempotency_key,
         fence=run.fence,
         revision=run.revision,
+        payload=None if run.override is None else run.override.payload,
         worker=run.worker,
         workflow_id=run.workflow_id,
         workflow_run_id=run.workflow_run_id,

@@ -31,6 +31,7 @@ from activities.redrive import Redriver
 from activities.schema import migrate_when_possible
 from api.access import PREFIX, admit
 from api.audit import Audit
+from api.change_service import ChangeService
 from api.dead_letter_routes import dead_letter_router
 from api.dead_letter_service import DeadLetterService
 from api.downstream_routes import downstream_router
@@ -43,6 +44,8 @@ from api.quota import Quotas
 from api.routes import router
 from api.server_address import is_loopback
 from api.service import JobService
+from api.steer_routes import steer_router
+from api.steer_service import SteerService
 from api.team_routes import team_router
 from api.telemetry import REQUEST_TELEMETRY, metrics_router
 from api.temporal_link import TemporalLinks
@@ -129,7 +132,9 @@ def create_app(settings: Settings, *, telemetry: Telemetry | None = None) -> Fas
     )
     app.add_middleware(Front)
     app.state.telemetry = telemetry or unexported_telemetry()
+    app.state.requires_if_match = settings.require_if_match
     app.include_router(router)
+    app.include_router(steer_router)
     app.include_router(dead_letter_router)
     app.include_router(downstream_router)
     app.include_router(team_router)
@@ -177,6 +182,8 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
         queries=queries, writer=writer, control=control, probe=probe, links=links, audit=audit, quotas=quotas
     )
     app.state.service = jobs
+    app.state.changes = ChangeService(jobs=jobs, queries=queries, control=control, audit=audit, quotas=quotas)
+    app.state.steering = SteerService(jobs=jobs, queries=queries, control=control, audit=audit)
     redriver = Redriver(queries=queries, control=control, writer=writer)
     app.state.dead_letters = DeadLetterService(
         jobs=jobs, queries=queries, redriver=redriver, bulk=BulkControl(client), links=links, audit=audit

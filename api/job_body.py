@@ -37,11 +37,11 @@ LABELS_LIMIT: Final = 32
 
 _MONTH: Final = 30 * 86_400
 _TEN_YEARS: Final = 3_650 * 86_400
-_DEFAULT_HEARTBEAT: Final = 30
+DEFAULT_HEARTBEAT: Final = 30
 
 _LABEL_KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 
-_OVERLAP_ALIASES: Final = {
+OVERLAP_ALIASES: Final = {
     "forbid": OverlapPolicy.SKIP,
     "replace": OverlapPolicy.CANCEL_OTHER,
 }
@@ -85,7 +85,10 @@ class JobBody(Body, ScheduleInput):
     description: str = Field(default="", max_length=2_000)
     owner: Text = Field(default="", description="A team or a person to ask.")
     labels: dict[str, Text] = Field(default={}, max_length=LABELS_LIMIT)
-    enabled: bool = Field(default=True, description="false creates the job paused.")
+    enabled: bool = Field(
+        default=True,
+        description="false creates the job paused. Left out of a PUT, a job stays paused or active as it is.",
+    )
 
     target: TargetBody = ActivityTargetBody()
     payload: JsonValue = Field(default=None, description=f"Given to each run. At most {PAYLOAD_LIMIT} bytes of JSON.")
@@ -105,7 +108,7 @@ class JobBody(Body, ScheduleInput):
     )
     lookback_seconds: float = Field(default=_MONTH, ge=60, le=_TEN_YEARS, description="Older fires are never run.")
 
-    overlap: Annotated[OverlapPolicy, in_any_case(OverlapPolicy, _OVERLAP_ALIASES)] = Field(
+    overlap: Annotated[OverlapPolicy, in_any_case(OverlapPolicy, OVERLAP_ALIASES)] = Field(
         default=OverlapPolicy.SKIP,
         description="What a fire does while a run is active. Kubernetes' Allow, Forbid and Replace are understood.",
     )
@@ -114,7 +117,7 @@ class JobBody(Body, ScheduleInput):
 
     timeout_seconds: float = Field(default=300, ge=1, le=_MONTH, description="For one attempt.")
     heartbeat_timeout_seconds: float | None = Field(
-        default=_DEFAULT_HEARTBEAT,
+        default=DEFAULT_HEARTBEAT,
         ge=1,
         le=_MONTH,
         description="Silence after which a worker counts as lost; null for workers that do not heartbeat.",
@@ -158,7 +161,9 @@ class JobRequest:
 
     job_id: str
     definition: JobDefinition
-    enabled: bool
+    enabled: bool | None
+    """``None``: the body does not say. A new job is enabled then, and one that is there stays as it is."""
+
     schedule: ParsedSchedule
     warnings: tuple[str, ...]
 
@@ -181,7 +186,7 @@ def read_job(value: JsonValue, *, default_id: str) -> JobRequest:
     return JobRequest(
         job_id=job_id,
         definition=_define(body, parsed.schedule),
-        enabled=body.enabled,
+        enabled=body.enabled if "enabled" in body.model_fields_set else None,
         schedule=parsed,
         warnings=(*parsed.warnings, *_needless_settings(body)),
     )

@@ -14,8 +14,10 @@ from pydantic.json_schema import models_json_schema
 from api.access import needed_scope
 from api.dead_letter_body import BulkRedriveBody
 from api.job_body import JobBody
+from api.merge_patch import MEDIA_TYPE as MERGE_PATCH
 from api.preview import PreviewBody
 from api.problem import PROBLEM_MEDIA_TYPE, Problem
+from api.steer_body import CancelBody, PauseBody, ResumeBody, TriggerBody
 
 # The shape of an OpenAPI document is OpenAPI's business; FastAPI types it like this too.
 Document: TypeAlias = dict[str, Any]
@@ -112,6 +114,30 @@ _PREVIEW_EXAMPLES: Final = {
     "several": {"value": [{"schedule": "@daily", "count": 2}, {"schedule": "0 0 30 2 *"}]},
 }
 
+_PATCH_EXAMPLES: Final = {
+    "another time": {"value": {"schedule": "0 10 * * 1"}},
+    "a default again": {"summary": "null removes what was given", "value": {"max_retries": None}},
+    "one member of the payload": {"value": {"payload": {"report_type": "daily"}}},
+}
+
+_PAUSE_EXAMPLES: Final = {
+    "until it is resumed": {"value": {"reason": "the bank migrates", "by": "ops"}},
+    "for a while": {"value": {"until": "2030-01-01T06:00:00Z", "catch_up": "apply"}},
+}
+
+_RESUME_EXAMPLES: Final = {
+    "without what fell into the pause": {"value": {}},
+    "as after an outage": {"value": {"catch_up": "apply"}},
+}
+
+_TRIGGER_EXAMPLES: Final = {
+    "as it is": {"value": {}},
+    "with another payload": {"value": {"payload": {"report_type": "daily"}}},
+    "instead of the next fire": {"value": {"skip_next": True, "overlap": "allow"}},
+}
+
+_CANCEL_EXAMPLES: Final = {"with a reason": {"value": {"reason": "sent twice by mistake"}}}
+
 _BULK_REDRIVE_EXAMPLES: Final = {
     "of an outage": {
         "summary": "What the budget of a downstream ended, two a second",
@@ -121,7 +147,15 @@ _BULK_REDRIVE_EXAMPLES: Final = {
     "everything": {"value": {"all": True, "rate_per_minute": 600, "limit": 100_000}},
 }
 
-_BODIES: Final[tuple[type[BaseModel], ...]] = (JobBody, PreviewBody, BulkRedriveBody)
+_BODIES: Final[tuple[type[BaseModel], ...]] = (
+    JobBody,
+    PreviewBody,
+    BulkRedriveBody,
+    PauseBody,
+    ResumeBody,
+    TriggerBody,
+    CancelBody,
+)
 
 _IDEMPOTENCY_KEY: Final = {
     "name": "Idempotency-Key",
@@ -132,9 +166,28 @@ _IDEMPOTENCY_KEY: Final = {
 }
 
 
-def _json_body(schema: Document, examples: Document) -> Document:
-    content = {"application/json": {"schema": schema, "examples": examples}}
-    return {"requestBody": {"required": True, "content": content}, "parameters": [_IDEMPOTENCY_KEY]}
+_IF_MATCH: Final = {
+    "name": "If-Match",
+    "in": "header",
+    "required": False,
+    "description": 'The revision that you have seen, as in ETag: "3". Where the job has another by now: 412.',
+    "schema": {"type": "string", "maxLength": 100},
+}
+
+
+def _json_body(
+    schema: Document,
+    examples: Document,
+    *,
+    media_type: str = "application/json",
+    required: bool = True,
+    parameters: tuple[Document, ...] = (),
+) -> Document:
+    content = {media_type: {"schema": schema, "examples": examples}}
+    return {
+        "requestBody": {"required": required, "content": content},
+        "parameters": [_IDEMPOTENCY_KEY, *parameters],
+    }
 
 
 CREATE_JOB_BODY: Final = _json_body({"$ref": f"{_SCHEMAS}JobBody"}, _JOB_EXAMPLES)
@@ -161,6 +214,26 @@ _SECURITY: Final = {
 
 _OF_EVERY_ROUTE: Final = (401, 403, 414, 431, 503)
 """Errors that a request may meet before its route is asked."""
+
+DELETE_JOB_HEADERS: Final = {"parameters": [_IDEMPOTENCY_KEY, _IF_MATCH]}
+
+PUT_JOB_BODY: Final = _json_body({"$ref": f"{_SCHEMAS}JobBody"}, _JOB_EXAMPLES, parameters=(_IF_MATCH,))
+
+PATCH_JOB_BODY: Final = _json_body(
+    {"$ref": f"{_SCHEMAS}JobPatch"}, _PATCH_EXAMPLES, media_type=MERGE_PATCH, parameters=(_IF_MATCH,)
+)
+
+PAUSE_BODY: Final = _json_body(
+    {"$ref": f"{_SCHEMAS}PauseBody"}, _PAUSE_EXAMPLES, required=False, parameters=(_IF_MATCH,)
+)
+
+RESUME_BODY: Final = _json_body(
+    {"$ref": f"{_SCHEMAS}ResumeBody"}, _RESUME_EXAMPLES, required=False, parameters=(_IF_MATCH,)
+)
+
+TRIGGER_BODY: Final = _json_body({"$ref": f"{_SCHEMAS}TriggerBody"}, _TRIGGER_EXAMPLES, required=False)
+
+CANCEL_BODY: Final = _json_body({"$ref": f"{_SCHEMAS}CancelBody"}, _CANCEL_EXAMPLES, required=False)
 
 
 def problems(*statuses: int, replayed: type[BaseModel] | None = None) -> dict[int | str, Document]:
@@ -198,6 +271,7 @@ def _describe(app: FastAPI) -> Document:
     _, definitions = models_json_schema(models, ref_template=f"{_SCHEMAS}{{model}}")  # type: ignore[arg-type]
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas.update(definitions["$defs"])
+    schemas["JobPatch"] = _patch_of(schemas["JobBody"])
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     document["components"]["securitySchemes"] = {"key": _SECURITY}
@@ -216,3 +290,9 @@ def _describe_access(operation: Document, *, method: str, path: str) -> None:
     operation["description"] = f"{operation.get('description', '')}\n\nNeeds the scope `{needed.value}`.".strip()
     for status in _OF_EVERY_ROUTE:
         operation["responses"].setdefault(str(status), _problem(status))
+
+
+def _patch_of(schema: Document) -> Document:
+    """Describe a merge patch: any of the fields, and null for the default."""
+    fields = {name: {"anyOf": [field, {"type": "null"}]} for name, field in schema["properties"].items()}
+    return {"title": "JobPatch", "type": "object", "properties": fields, "additionalProperties": False}

@@ -122,6 +122,10 @@ class QuotaExceeded(HorariumError):
         self.quota = quota
 
 
+class PreconditionRequired(HorariumError):
+    """A change that must say which revision it was made for, and does not."""
+
+
 class TooLarge(HorariumError):
     """The body is larger than the service reads."""
 
@@ -193,6 +197,12 @@ _TABLE: Final[tuple[tuple[type[HorariumError], _Kind], ...]] = (
         RevisionMismatch,
         _Kind(
             status=HTTPStatus.PRECONDITION_FAILED, name="revision-mismatch", title="The job has been changed meanwhile."
+        ),
+    ),
+    (
+        PreconditionRequired,
+        _Kind(
+            status=HTTPStatus.PRECONDITION_REQUIRED, name="precondition-required", title="If-Match is required here."
         ),
     ),
     (TooLarge, _Kind(status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE, name="too-large", title="The body is too large.")),

@@ -10,9 +10,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from api.job_body import JobRequest
+from workflows.change import NOT_ENABLED, change_job
+from workflows.command import ChangeCommand
+from workflows.command_answer import with_answer
 from workflows.fire_times import next_fires
-from workflows.job import Answer, FirePlan, JobDefinition, JobRecord, JobState, Lifecycle
+from workflows.job import Answer, FirePlan, JobDefinition, JobRecord, JobState, Lifecycle, Pause
 from workflows.outbox import job_record
+from workflows.revival import revived_state
+from workflows.run import Run
 from workflows.schedule_parser import check_fires
 
 JOB_ID_PREFIX: Final = "j_"
@@ -44,13 +49,15 @@ def first_state(request: JobRequest, *, tenant: str, key: str, before: JobRecord
     job_id, definition = request.job_id, request.definition
     check_fires(request.schedule, job_id=job_id, after=now)
     first = next_fires(definition.schedule, job_id=job_id, after=now, count=1)
+    is_paused = request.enabled is False
     state = JobState(
         tenant=tenant,
         job_id=job_id,
         definition=definition,
         # Goes on counting, so that an ETag of the old registration does not fit the new one.
         revision=before.revision + 1 if before else 1,
-        lifecycle=Lifecycle.ACTIVE if request.enabled else Lifecycle.PAUSED,
+        lifecycle=Lifecycle.PAUSED if is_paused else Lifecycle.ACTIVE,
+        pause=Pause(at=now, reason=NOT_ENABLED) if is_paused else None,
         registered_at=now,
         updated_at=now,
         high_water=max(now, before.high_water) if before else now,
@@ -60,6 +67,15 @@ def first_state(request: JobRequest, *, tenant: str, key: str, before: JobRecord
     )
     record = job_record(state).model_copy(update={"definition": JobDefinition()})
     return state.model_copy(update={"answers": (Answer(key=key, at=now, record=record),)})
+
+
+def changed_state(found: JobRecord, last: Run | None, command: ChangeCommand, *, now: datetime) -> JobState:
+    """Make the state that a completed job goes on from with another definition. ``last`` is the run that ended last."""
+    state = change_job(revived_state(found, last=last, now=now), command, now=now)
+    first = next_fires(state.definition.schedule, job_id=state.job_id, after=now, count=1)
+    # Of no revision, as in a new job's state: it only shows the first fire.
+    plan = FirePlan(revision=0, planned_at=now, upcoming=tuple(first))
+    return with_answer(state.model_copy(update={"plan": plan}), command, now=now)
 
 
 def deleted_record(found: JobRecord, *, now: datetime) -> JobRecord:

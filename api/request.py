@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from dataclasses import dataclass
 from datetime import timedelta
 from email.message import Message
 from typing import Final
@@ -10,8 +11,11 @@ from fastapi import Request
 from pydantic import JsonValue
 from starlette.requests import ClientDisconnect
 
-from api.problem import FieldError, InvalidRequest, TooLarge, TooSlow, UnsupportedMedia
+from api.merge_patch import MEDIA_TYPE as MERGE_PATCH
+from api.problem import FieldError, InvalidRequest, PreconditionRequired, TooLarge, TooSlow, UnsupportedMedia
 from api.strict_json import parse_json
+from workflows.error import RevisionMismatch
+from workflows.job import JobRecord, Lifecycle
 
 BODY_LIMIT: Final = 1_048_576
 """Bytes of a body. Room for 1,000 previews, and four times the largest payload."""
@@ -25,6 +29,39 @@ BODY_WITHIN: Final = timedelta(seconds=60)
 KEY_LIMIT: Final = 255
 
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
+
+JSON: Final = "application/json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precondition:
+    """What ``If-Match`` says: which revision of a job the caller has seen."""
+
+    given: bool = False
+    revision: int | None = None
+    """``None``: any, as long as there is a job."""
+
+    required: bool = False
+    """Whether this installation insists on it for whatever changes a job that is there."""
+
+    def check(self, found: JobRecord | None) -> None:
+        """Hold it against the job as it is.
+
+        Raises:
+            RevisionMismatch: the caller has seen another revision, or there is no job.
+            PreconditionRequired: nothing was given, and something had to be.
+        """
+        is_there = found is not None and found.lifecycle is not Lifecycle.DELETED
+        if not is_there and self.given:
+            raise RevisionMismatch("there is no such job")
+        if found is None or not is_there:
+            return
+        if self.required and not self.given:
+            raise PreconditionRequired(
+                f'send If-Match with the revision that you have seen, such as "{found.revision}"'
+            )
+        if self.revision not in (None, found.revision):
+            raise RevisionMismatch(f"the job has revision {found.revision}")
 
 
 async def read_json(request: Request) -> JsonValue:
@@ -50,6 +87,23 @@ async def read_json(request: Request) -> JsonValue:
     return parse_json(body)
 
 
+async def read_json_if_any(request: Request) -> JsonValue:
+    """Read a body that may be left out, which is as good as an empty object. Raises as ``read_json`` does."""
+    body = await _read_bounded(request)
+    if not body:
+        return {}
+    if not _is_json(request.headers.get("content-type")):
+        raise UnsupportedMedia("send the body with Content-Type: application/json")
+    return parse_json(body)
+
+
+async def read_merge_patch(request: Request) -> JsonValue:
+    """Read a merge patch, which may also be sent as plain JSON. Raises as ``read_json`` does."""
+    if _content_type(request.headers.get("content-type")) not in (JSON, MERGE_PATCH):
+        raise UnsupportedMedia(f"send a merge patch (RFC 7396) with Content-Type: {MERGE_PATCH}")
+    return await read_json(request)
+
+
 def read_idempotency_key(request: Request) -> str | None:
     """Read the ``Idempotency-Key`` header; ``None`` where there is none."""
     keys = request.headers.getlist("idempotency-key")
@@ -64,10 +118,17 @@ def read_idempotency_key(request: Request) -> str | None:
     return key
 
 
-def read_if_match(request: Request) -> int | None:
-    """Read the revision that ``If-Match`` names; ``None`` where any will do."""
+def read_precondition(request: Request) -> Precondition:
+    """Read what ``If-Match`` says. Raises ``InvalidRequest``."""
+    required = bool(request.app.state.requires_if_match)
     tag = request.headers.get("if-match")
-    if tag is None or tag.strip() == "*":
+    if tag is None:
+        return Precondition(required=required)
+    return Precondition(given=True, required=required, revision=_read_revision(tag))
+
+
+def _read_revision(tag: str) -> int | None:
+    if tag.strip() == "*":
         return None
     found = re.fullmatch(r'\s*(?:W/)?"(\d{1,18})"\s*', tag)
     if found is None:
@@ -76,10 +137,14 @@ def read_if_match(request: Request) -> int | None:
 
 
 def _is_json(content_type: str | None) -> bool:
-    header = Message()
-    header["content-type"] = content_type or ""
-    kind = header.get_content_type()
-    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
+    kind = _content_type(content_type)
+    return kind == JSON or (kind.startswith("application/") and kind.endswith("+json"))
+
+
+def _content_type(header: str | None) -> str:
+    message = Message()
+    message["content-type"] = header or ""
+    return message.get_content_type()
 
 
 async def _read_bounded(request: Request) -> bytes:

@@ -12,7 +12,7 @@ from activities.queries import JobFilter, RunFilter
 from api.access import PREFIX, Tenant
 from api.answer import FireAnswer, JobAnswer, JobSummary, LedgerAnswer, RunAnswer
 from api.idempotency import answer_once, body_hash
-from api.openapi import CREATE_JOB_BODY, PREVIEW_BODY, problems
+from api.openapi import CREATE_JOB_BODY, DELETE_JOB_HEADERS, PREVIEW_BODY, problems
 from api.parameter import (
     Cursor,
     From,
@@ -27,7 +27,7 @@ from api.parameter import (
 )
 from api.preview import PreviewAnswer, check_batch, dump_answers, preview, preview_each
 from api.problem import Problem
-from api.request import read_idempotency_key, read_if_match, read_json
+from api.request import read_idempotency_key, read_json, read_precondition
 from api.response import json_response, page_response, stale_header, stored_response
 from api.service import JobService, LedgerRange
 from api.strict_json import require_fit
@@ -115,7 +115,13 @@ async def get_job(job_id: str, service: Service, tenant: Tenant) -> Response:
     return json_response(answer.model_dump_json(), headers=headers)
 
 
-@router.delete("/jobs/{job_id}", response_model=JobAnswer, responses=problems(404, 412, 422, 503), tags=["jobs"])
+@router.delete(
+    "/jobs/{job_id}",
+    response_model=JobAnswer,
+    openapi_extra=DELETE_JOB_HEADERS,
+    responses=problems(404, 412, 422, 428, 503),
+    tags=["jobs"],
+)
 async def delete_job(
     request: Request,
     job_id: str,
@@ -129,7 +135,7 @@ async def delete_job(
         tenant=tenant,
         key=read_idempotency_key(request),
         cancel_active=cancel_active,
-        revision=read_if_match(request),
+        precondition=read_precondition(request),
     )
     return json_response(answer.model_dump_json(), headers={"ETag": etag_of(answer)})
 

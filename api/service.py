@@ -35,13 +35,14 @@ from api.job_body import JobRequest, read_job
 from api.payload_check import check_payload
 from api.quota import Quotas
 from api.registration import deleted_record, first_state, new_command_key, new_job_id
+from api.request import Precondition
 from api.temporal_link import TemporalLinks
 from api.temporal_probe import TemporalProbe
 from api.upcoming import undecided_entries, upcoming_fires
 from workflows.command import DeleteCommand, RegisterCommand
 from workflows.contracts import job_workflow_id
 from workflows.error import Conflict, NotFound, RevisionMismatch, Unavailable
-from workflows.job import JobRecord, Lifecycle, MirrorBatch
+from workflows.job import JobDefinition, JobRecord, Lifecycle, MirrorBatch
 from workflows.outbox import job_record
 from workflows.run import RunStatus
 from workflows.target import ActivityTarget, WorkflowTarget
@@ -93,39 +94,48 @@ class JobService:
         request = await to_thread.run_sync(partial(read_job, body, default_id=default_id))
         async with self._control.turn(tenant=tenant, job_id=request.job_id):
             before = await self._queries.get_job(tenant, request.job_id)
-            is_new = before is None or before.lifecycle is Lifecycle.DELETED
-            # A repeated request is answered as before, whatever its workers say by now.
-            warnings = await self._check_payload(request) if is_new else ()
-            await self._write_through(await self._register(request, tenant=tenant, key=key, before=before))
-        record = await self._find(tenant, request.job_id)
-        return await self._describe(record, warnings=(*request.warnings, *warnings))
+            warnings = await self.register(request, tenant=tenant, key=key, before=before)
+        return await self.describe(await self.find(tenant, request.job_id), warnings=(*request.warnings, *warnings))
+
+    async def register(
+        self, request: JobRequest, *, tenant: str, key: str | None, before: JobRecord | None
+    ) -> tuple[str, ...]:
+        """Register a job, in the caller's turn; answers warnings. Raises as ``create_job`` does."""
+        is_new = before is None or before.lifecycle is Lifecycle.DELETED
+        # A repeated request is answered as before, whatever its workers say by now.
+        warnings = await self.check_payload(request.definition) if is_new else ()
+        await self.write_through(MirrorBatch(job=await self._register(request, tenant=tenant, key=key, before=before)))
+        return warnings
 
     async def delete_job(
-        self, job_id: str, *, tenant: str, key: str | None, cancel_active: bool, revision: int | None
+        self, job_id: str, *, tenant: str, key: str | None, cancel_active: bool, precondition: Precondition
     ) -> JobAnswer:
         """Delete a job; its history stays. Deleting it again changes nothing.
 
-        ``revision`` is the only one that may be deleted; ``None`` means any.
-
         Raises:
             NotFound: there never was such a job.
-            RevisionMismatch: it has another revision.
+            RevisionMismatch: it has another revision than the caller has seen.
+            PreconditionRequired: the caller does not say which it has seen, and must.
             Unavailable: the job may be deleted all the same.
         """
         await self.require_temporal()
         async with self._control.turn(tenant=tenant, job_id=job_id):
-            found = await self._find(tenant, job_id)
-            if revision not in (None, found.revision):
+            found = await self.find(tenant, job_id)
+            if precondition.revision not in (None, found.revision):
                 raise RevisionMismatch(f"the job has revision {found.revision}")
+            if found.lifecycle is not Lifecycle.DELETED:
+                precondition.check(found)
             if found.lifecycle is not Lifecycle.DELETED or (cancel_active and found.active_runs):
-                command = DeleteCommand(key=key or new_command_key(), cancel_active=cancel_active)
-                await self._write_through(await self._delete(found, command))
+                command = DeleteCommand(
+                    key=key or new_command_key(), cancel_active=cancel_active, expected=precondition.revision
+                )
+                await self.write_through(MirrorBatch(job=await self._delete(found, command)))
                 await self._quotas.release(job_id, tenant=tenant)
-        return await self._describe(await self._find(tenant, job_id))
+        return await self.describe(await self.find(tenant, job_id))
 
     async def get_job(self, job_id: str, *, tenant: str) -> JobAnswer:
         """Read a job, a deleted one too. Raises ``NotFound``."""
-        return await self._describe(await self._find(tenant, job_id))
+        return await self.describe(await self.find(tenant, job_id))
 
     async def list_jobs(self, chosen: JobFilter, *, tenant: str, cursor: str | None, limit: int) -> Page[JobSummary]:
         """List jobs by id. Raises ``InvalidCursor``."""
@@ -144,7 +154,7 @@ class JobService:
         include_attempts: bool,
     ) -> Page[RunAnswer]:
         """List the runs of a job, newest first. Raises ``NotFound`` and ``InvalidCursor``."""
-        await self._find(tenant, job_id)
+        await self.find(tenant, job_id)
         page = await self._queries.list_runs(
             tenant, job_id, chosen, cursor=cursor, limit=limit, include_attempts=include_attempts
         )
@@ -165,17 +175,19 @@ class JobService:
 
         Raises ``NotFound`` and ``InvalidCursor``.
         """
-        record = await self._find(tenant, job_id)
+        record = await self.find(tenant, job_id)
         page = await self._queries.list_ledger(
             tenant, job_id, start=wanted.start, end=wanted.end, cursor=cursor, limit=limit
         )
         now = datetime.now(UTC)
-        undecided = () if page.next else undecided_entries(record, start=wanted.start, end=min(wanted.end, now))
+        undecided = (
+            () if page.next else undecided_entries(record, start=wanted.start, end=min(wanted.end, now), now=now)
+        )
         return Page(tuple(map(describe_ledger_entry, (*page.items, *undecided))), next=page.next)
 
     async def list_upcoming(self, job_id: str, *, tenant: str, count: int) -> Sequence[FireAnswer]:
         """List the next fires of a job. Raises ``NotFound``."""
-        return upcoming_fires(await self._find(tenant, job_id), count=count, now=datetime.now(UTC))
+        return upcoming_fires(await self.find(tenant, job_id), count=count, now=datetime.now(UTC))
 
     async def is_stale(self) -> bool:
         """Say whether Temporal is silent, so that what is read may be old."""
@@ -186,15 +198,16 @@ class JobService:
         if not await self._probe.is_reachable():
             raise Unavailable("Temporal does not answer; nothing was done")
 
-    async def _find(self, tenant: str, job_id: str) -> JobRecord:
+    async def find(self, tenant: str, job_id: str) -> JobRecord:
+        """Read a job as it is recorded, a deleted one too. Raises ``NotFound``."""
         record = await self._queries.get_job(tenant, job_id)
         if record is None:
             raise NotFound("there is no such job")
         return record
 
-    async def _check_payload(self, request: JobRequest) -> tuple[str, ...]:
-        """Hold the payload against what the job's workers say that they take. Raises ``InvalidRequest``."""
-        target, payload = request.definition.target, request.definition.payload
+    async def check_payload(self, definition: JobDefinition) -> tuple[str, ...]:
+        """Hold the payload against what the job's workers say that they take; answers warnings. Raises ``InvalidRequest``."""
+        target, payload = definition.target, definition.payload
         if not isinstance(target, ActivityTarget):
             return ()
         catalogue, polled = await asyncio.gather(
@@ -243,13 +256,15 @@ class JobService:
             note.after = {"state": record.lifecycle.value}
             return record
 
-    async def _write_through(self, record: JobRecord) -> None:
+    async def write_through(self, rows: MirrorBatch) -> None:
+        """Write what a job has answered to the mirror, so that the caller can read it. Raises ``Unavailable``."""
         try:
-            await self._writer.write(MirrorBatch(job=record))
+            await self._writer.write(rows)
         except MirrorUnavailable as error:
             raise Unavailable(MAYBE_APPLIED) from error
 
-    async def _describe(self, record: JobRecord, *, warnings: Sequence[str] = ()) -> JobAnswer:
+    async def describe(self, record: JobRecord, *, warnings: Sequence[str] = ()) -> JobAnswer:
+        """Say a job as it stands."""
         page, workflow = await asyncio.gather(
             self._queries.list_runs(record.tenant, record.job_id, PARKED, limit=1),
             self._probe.look_at(job_workflow_id(tenant=record.tenant, job_id=record.job_id)),

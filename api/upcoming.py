@@ -1,14 +1,17 @@
 """The fires of a job that lie ahead of its high-water mark: those to come, and those that nobody has decided yet. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from api.answer import FireAnswer
 from api.preview import list_fires
-from workflows.fire_times import survey_fires
+from workflows.change import FIRING
+from workflows.fire_times import jitter_offset, survey_fires
 from workflows.job import JobRecord, LedgerEntry, Lifecycle
 from workflows.run import Outcome
+from workflows.schedule import Fire
+from workflows.turn import PAUSED
 
 _JUST_BEFORE: Final = timedelta(seconds=1)
 """Nominal times are whole seconds."""
@@ -20,25 +23,48 @@ def upcoming_fires(record: JobRecord, *, count: int, now: datetime) -> Sequence[
         return []
     schedule = record.definition.schedule
     left = count if schedule.max_runs is None else min(count, max(schedule.max_runs - record.counts.started, 0))
-    after = record.next_run_at - _JUST_BEFORE if record.next_run_at else max(record.high_water, now)
-    return list_fires(schedule, job_id=record.job_id, after=after, count=left)
+    carried = _carried_fire(record)[:left]
+    after = record.next_run_at - _JUST_BEFORE if record.next_run_at and not carried else now
+    after = max(after, record.high_water)
+    return [*carried, *list_fires(schedule, job_id=record.job_id, after=after, count=left - len(carried))]
 
 
-def undecided_entries(record: JobRecord, *, start: datetime, end: datetime) -> Sequence[LedgerEntry]:
-    """List the nominal times up to ``end`` that the job has not decided yet: none while its worker keeps up."""
-    after = max(record.high_water, start - _JUST_BEFORE)
-    if record.lifecycle is not Lifecycle.ACTIVE or after >= end:
+def _carried_fire(record: JobRecord) -> list[FireAnswer]:
+    """Tell a fire that a change of the job found between its nominal and its target time: its schedule may be gone."""
+    nominal, target = record.next_run_at, record.next_target_at
+    if nominal is None or target is None or nominal > record.high_water:
         return []
-    survey = survey_fires(record.definition.schedule, job_id=record.job_id, after=after, until=end, newest=0)
+    return [FireAnswer.of(Fire(nominal=nominal, target=target), timezone=record.definition.schedule.timezone)]
+
+
+def undecided_entries(record: JobRecord, *, start: datetime, end: datetime, now: datetime) -> Sequence[LedgerEntry]:
+    """List the nominal times up to ``end`` that the job has not entered yet.
+
+    While its worker keeps up these are those between nominal and target time; of a paused job, all that fell into the pause.
+    """
+    after = max(record.high_water, start - _JUST_BEFORE)
+    if record.lifecycle not in FIRING or after >= end:
+        return []
+    schedule = record.definition.schedule
+    passed = now - jitter_offset(schedule, job_id=record.job_id) if record.lifecycle is Lifecycle.PAUSED else after
+    paused_until = min(max(after, passed), end)
     return [
-        LedgerEntry(
-            first=each.first,
-            last=each.last,
-            count=each.count,
-            outcome=Outcome.PENDING,
-            reason="not decided yet",
-            revision=record.revision,
-        )
-        for each in survey.ranges
-        if each.excluded_by is None
+        *_entries(record, after=after, until=paused_until, outcome=Outcome.PAUSED, reason=PAUSED),
+        *_entries(record, after=paused_until, until=end, outcome=Outcome.PENDING, reason="not decided yet"),
     ]
+
+
+def _entries(
+    record: JobRecord, *, after: datetime, until: datetime, outcome: Outcome, reason: str
+) -> Iterator[LedgerEntry]:
+    survey = survey_fires(record.definition.schedule, job_id=record.job_id, after=after, until=until, newest=0)
+    for each in survey.ranges:
+        if each.excluded_by is None:
+            yield LedgerEntry(
+                first=each.first,
+                last=each.last,
+                count=each.count,
+                outcome=outcome,
+                reason=reason,
+                revision=record.revision,
+            )

@@ -10,11 +10,11 @@ from typing import Any, Final
 from temporalio import activity
 
 from workers.settings import InvalidSettings, variable_of
-from workflows.contracts import HTTP_REQUEST, OBSERVE_ATTEMPT, PLAN_FIRES, RECORD_EVENTS
+from workflows.contracts import HTTP_REQUEST, OBSERVE_ATTEMPT, PLAN_FIRES, RECORD_EVENTS, SURVEY_FIRES
 
 EXAMPLES: Final = "activities.examples"
 
-OUR_NAMES: Final = frozenset({PLAN_FIRES, RECORD_EVENTS, OBSERVE_ATTEMPT, HTTP_REQUEST})
+OUR_NAMES: Final = frozenset({PLAN_FIRES, SURVEY_FIRES, RECORD_EVENTS, OBSERVE_ATTEMPT, HTTP_REQUEST})
 
 ActivityFunction = Callable[..., Any]
 

@@ -218,6 +218,8 @@ class Settings(BaseSettings):
     """Address that the API listens on."""
 
     api_port: Port = 8000
+    require_if_match: bool = False
+    """Whether whoever changes or deletes a job must name the revision that was seen, in ``If-Match``."""
 
     quota_jobs: Annotated[int, Field(ge=0)] | None = None
     """Jobs, active or paused, that a tenant may have. Default: no limit. One tenant's own: ``horarium tenants set-quota``."""

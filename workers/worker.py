@@ -254,7 +254,13 @@ def _bind_own_activities(
     alerter = Alerter(HttpSender(allowance=settings.http_allowance()), url_for_all=settings.alert_url)
     redrives = BulkRedriver(queries=queries, redriver=Redriver(queries=queries, control=control))
     return OwnActivities(
-        local=[planner.plan_fires, writer.record_events, admissions.admit_attempt, admissions.note_attempt],
+        local=[
+            planner.plan_fires,
+            planner.survey_fires,
+            writer.record_events,
+            admissions.admit_attempt,
+            admissions.note_attempt,
+        ],
         remote=[writer.record_events, observer.observe_attempt, redrives.redrive_many, alerter.send_alert],
         admissions=admissions,
     )

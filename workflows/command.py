@@ -8,8 +8,17 @@ from datetime import timedelta
 
 from workflows.alert_rule import AlertRules
 from workflows.contracts import LOGIC_VERSION
-from workflows.job import DEFAULT_TENANT, JobDefinition, JobState, MirrorBatch
-from workflows.run import Run
+from workflows.job import (
+    DEFAULT_TENANT,
+    JobDefinition,
+    JobState,
+    MirrorBatch,
+    OverlapPolicy,
+    Pause,
+    PausedFires,
+    Triggered,
+)
+from workflows.run import PayloadOverride, Run
 from workflows.value import Value
 
 
@@ -30,6 +39,73 @@ class DeleteCommand(Value):
     key: str = ""
     cancel_active: bool = False
     """Cancel the runs that are not final, rather than let them end."""
+
+    expected: int | None = None
+    """Only this revision; ``None``: any."""
+
+
+class ChangeCommand(Value):
+    """Argument of ``UPDATE_CHANGE``, answered by a ``JobRecord``: replace the definition, and pause or resume with it.
+
+    Refused as ``REVISION_MISMATCH`` where the job has another revision than ``expected``.
+    """
+
+    key: str = ""
+    definition: JobDefinition = JobDefinition()
+    enabled: bool | None = None
+    """``None``: paused or not, it stays as it is."""
+
+    expected: int | None = None
+    """``None``: any revision may be replaced."""
+
+
+class PauseCommand(Value):
+    """Argument of ``UPDATE_PAUSE``, answered by a ``JobRecord``. Of a paused job, the reason and the expiry are replaced."""
+
+    key: str = ""
+    pause: Pause
+    """Begins when it is carried out, whatever its own time says."""
+
+    expected: int | None = None
+
+
+class ResumeCommand(Value):
+    """Argument of ``UPDATE_RESUME``, answered by a ``JobRecord``. Changes nothing of a job that is not paused."""
+
+    key: str = ""
+    catch_up: PausedFires = PausedFires.NONE
+    expected: int | None = None
+
+
+class TriggerCommand(Value):
+    """Argument of ``UPDATE_TRIGGER``, answered by a ``TriggerAnswer``: run the job now."""
+
+    key: str = ""
+    request_id: str = ""
+    """Names the run."""
+
+    override: PayloadOverride | None = None
+    overlap: OverlapPolicy | None = None
+    """Instead of the job's own policy, for this run."""
+
+    skip_next: bool = False
+    """The run takes the place of the next fire. Without one: refused."""
+
+
+class TriggerAnswer(Value):
+    """A trigger that was carried out, now or before."""
+
+    triggered: Triggered = Triggered()
+    rows: MirrorBatch = MirrorBatch()
+    """The job and the run, where the mirror may not have them yet."""
+
+
+class CancelCommand(Value):
+    """Argument of ``UPDATE_CANCEL_RUN``, answered by a ``MirrorBatch``. Changes nothing of a run that is final."""
+
+    key: str = ""
+    run_id: str = ""
+    reason: str = ""
 
 
 class RedriveCommand(Value):

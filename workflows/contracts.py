@@ -32,6 +32,9 @@ TENANT_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 PLAN_FIRES: Final = "plan_fires"
 """Local activity: ``PlanRequest -> FirePlan``."""
 
+SURVEY_FIRES: Final = "survey_fires"
+"""Local activity: ``SurveyRequest -> FireSurvey``. What lies between two moments, before a change or at the end of a pause."""
+
 RECORD_EVENTS: Final = "record_events"
 """``MirrorBatch -> None``: as a local activity on the way, as an ordinary one for what is late.
 
@@ -81,6 +84,21 @@ UPDATE_REGISTER: Final = "register"
 UPDATE_DELETE: Final = "delete"
 UPDATE_REDRIVE: Final = "redrive"
 """``RedriveCommand -> RedriveAnswer``. Refused as ``BUSY`` while many wait already."""
+
+UPDATE_CHANGE: Final = "change"
+UPDATE_PAUSE: Final = "pause"
+UPDATE_RESUME: Final = "resume"
+UPDATE_TRIGGER: Final = "trigger"
+"""``TriggerCommand -> TriggerAnswer``. Refused as ``BUSY`` while many payloads of triggers are held already."""
+
+UPDATE_CANCEL_RUN: Final = "cancel_run"
+"""``CancelCommand -> MirrorBatch``: the job, and the run where it was not final."""
+
+REVISION_MISMATCH: Final = "RevisionMismatch"
+"""Error type of a refused update: the job has another revision than its caller saw."""
+
+INVALID_SCHEDULE: Final = "InvalidSchedule"
+"""Error type of the planner's answer to a schedule that means nothing to its release. Asking again does not help."""
 
 BUSY: Final = "Busy"
 """Error type of a refused update: the same request may be taken later."""

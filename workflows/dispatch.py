@@ -5,11 +5,11 @@ Pure. Invariant: fences of a job rise with every attempt, and are never below th
 
 from datetime import datetime, timedelta
 
-from workflows.contracts import job_workflow_id, run_workflow_id, scheduled_run_id
+from workflows.contracts import job_workflow_id, requested_run_id, run_workflow_id, scheduled_run_id
 from workflows.idempotency_key import render_idempotency_key
 from workflows.job import Isolation, JobDefinition, JobState
-from workflows.job_state import microseconds
-from workflows.run import Outcome, Run, RunKind, RunStatus
+from workflows.job_state import definition_at, microseconds
+from workflows.run import Outcome, PayloadOverride, Run, RunKind, RunStatus
 from workflows.schedule import Fire
 from workflows.target import WorkflowTarget
 
@@ -17,9 +17,19 @@ DETACH_AFTER = timedelta(minutes=10)
 """A longer attempt would keep its job from continuing as new for too long."""
 
 
-def run_for(state: JobState, fire: Fire, *, kind: RunKind, stands_for: int, now: datetime, reason: str | None) -> Run:
-    """Make the run of a fire."""
-    definition = state.definition
+def run_for(
+    state: JobState,
+    fire: Fire,
+    *,
+    kind: RunKind,
+    stands_for: int,
+    now: datetime,
+    reason: str | None,
+    revision: int | None = None,
+) -> Run:
+    """Make the run of a fire; under ``revision``, by default the present one."""
+    revision = revision or state.revision
+    definition = definition_at(state, revision)
     return Run(
         run_id=scheduled_run_id(job_id=state.job_id, nominal=fire.nominal),
         kind=kind,
@@ -28,16 +38,36 @@ def run_for(state: JobState, fire: Fire, *, kind: RunKind, stands_for: int, now:
         created_at=now,
         reason=reason,
         stands_for=stands_for,
+        revision=revision,
+        max_attempts=definition.retry.max_attempts,
+        idempotency_key=_key_of(state, definition, scheduled_at=fire.nominal, request_id=None),
+    )
+
+
+def manual_run(state: JobState, *, request_id: str, override: PayloadOverride | None, now: datetime) -> Run:
+    """Make the run of a trigger. Its time is that of the trigger."""
+    definition = state.definition
+    return Run(
+        run_id=requested_run_id(job_id=state.job_id, kind=RunKind.MANUAL, request_id=request_id),
+        kind=RunKind.MANUAL,
+        scheduled_at=now,
+        target_at=now,
+        created_at=now,
         revision=state.revision,
         max_attempts=definition.retry.max_attempts,
-        idempotency_key=render_idempotency_key(
-            definition.idempotency_key_template,
-            tenant=state.tenant,
-            job_id=state.job_id,
-            scheduled_at=fire.nominal,
-            timezone=definition.schedule.timezone,
-            request_id=None,
-        ),
+        idempotency_key=_key_of(state, definition, scheduled_at=now, request_id=request_id),
+        override=override,
+    )
+
+
+def _key_of(state: JobState, definition: JobDefinition, *, scheduled_at: datetime, request_id: str | None) -> str:
+    return render_idempotency_key(
+        definition.idempotency_key_template,
+        tenant=state.tenant,
+        job_id=state.job_id,
+        scheduled_at=scheduled_at,
+        timezone=definition.schedule.timezone,
+        request_id=request_id,
     )
 
 

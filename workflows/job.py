@@ -150,6 +150,47 @@ class Lifecycle(StrEnum):
     """Removed by its owner. Its history is kept."""
 
 
+class PausedFires(StrEnum):
+    """What becomes, when a pause ends, of the fires that fell into it (``catch_up``)."""
+
+    NONE = "none"
+    """None runs; the ledger says ``paused``."""
+
+    APPLY = "apply"
+    """They count as missed, however short the pause was: the job's catch-up policy decides."""
+
+
+class Pause(Value):
+    """Why a job is paused, since when, and how long."""
+
+    at: datetime
+    reason: str = ""
+    by: str = ""
+    until: datetime | None = None
+    """When the job resumes by itself; ``None``: when somebody resumes it."""
+
+    catch_up: PausedFires = PausedFires.NONE
+    """What ``until`` does with the fires that fell into the pause."""
+
+
+class CarriedFire(Value):
+    """A fire whose nominal time had come and whose target time had not when its job was changed or resumed."""
+
+    fire: Fire
+    revision: int = 1
+    """Of the definition in force at its nominal time, under which it runs."""
+
+    grace: timedelta = timedelta(minutes=1)
+    """As in the plan that it was in."""
+
+
+class EarlierDefinition(Value):
+    """A definition that was replaced while runs of it were not final."""
+
+    revision: int = 1
+    definition: JobDefinition = JobDefinition()
+
+
 class Tuning(Value):
     """Bounds set by whoever runs the workers. They reach a job with its plan, so that replay does not notice a change."""
 
@@ -236,6 +277,18 @@ class PlanRequest(Value):
     so_far: FireSurvey | None = None
     """The missed fires of an answer that was not complete."""
 
+    missed_until: datetime | None = None
+    """Fires with a target up to this are missed, whatever the grace: a pause ended then."""
+
+
+class SurveyRequest(Value):
+    """Which fires are asked for: those with ``after < nominal <= until``."""
+
+    job_id: str = ""
+    schedule: Schedule = Schedule()
+    after: datetime
+    until: datetime
+
 
 class LedgerEntry(Value):
     """The outcome of one nominal fire, or of several neighbours alike. Fires that have a run are told by the run."""
@@ -297,6 +350,9 @@ class JobRecord(Value):
     trouble: str | None = None
     """What keeps the job from going on, such as a zone that its workers do not know; ``None`` when nothing does."""
 
+    pause: Pause | None = None
+    """Of a paused job."""
+
 
 class RunRecord(Value):
     """A run as the mirror shows it; guarded by ``version`` as jobs are."""
@@ -334,16 +390,42 @@ class MirrorBatch(Value):
     ledger: tuple[LedgerRecord, ...] = ()
 
 
+class TriggerOutcome(StrEnum):
+    """What became of a trigger at once."""
+
+    STARTED = "started"
+    BUFFERED = "buffered"
+    """Its run waits for the runs in its way."""
+
+    SKIPPED = "skipped"
+    """The overlap policy let it pass; its run says for which run."""
+
+
+class Triggered(Value):
+    """What a trigger was answered."""
+
+    run_id: str = ""
+    outcome: TriggerOutcome = TriggerOutcome.STARTED
+    consumed: datetime | None = None
+    """Nominal time of the fire that it used up."""
+
+
 class Answer(Value):
     """What a control update was answered, kept so that a repeated one changes nothing."""
 
     key: str = ""
     at: datetime
-    record: JobRecord
-    """The job as it then stood, its definition left out."""
+    record: JobRecord | None = None
+    """The job as it then stood, its definition left out; ``None`` for a trigger."""
+
+    triggered: Triggered | None = None
+    """Of a trigger."""
 
     refusal: str = ""
     """Why nothing was done; empty when it was."""
+
+    refusal_type: str = "Conflict"
+    """Error type of the refusal."""
 
 
 class Redriven(Value):
@@ -372,7 +454,10 @@ class JobState(Value):
     """Of the last attempt dispatched, in the job's whole life."""
 
     high_water: datetime = datetime(1970, 1, 1, tzinfo=UTC)
-    """Last nominal time decided. Never falls."""
+    """Last nominal time decided. Falls only, to ``before_skip``, when the schedule changes or the job is deleted."""
+
+    before_skip: datetime | None = None
+    """The high-water mark of before fires to come were used up; ``None`` when none of them is still to come."""
 
     plan: FirePlan | None = None
     """``None`` when the planner must be asked."""
@@ -380,8 +465,23 @@ class JobState(Value):
     active: tuple[Run, ...] = ()
     """Runs that were dispatched and are not final, detached ones included."""
 
+    pause: Pause | None = None
+    """Of a paused job."""
+
+    tuning: Tuning | None = None
+    """Of the plan that a paused job had."""
+
+    missed_until: datetime | None = None
+    """As in ``PlanRequest``: set by a resume that lets the catch-up policy decide."""
+
+    carried: tuple[CarriedFire, ...] = ()
+    """Fires below the high-water mark that are decided at their target times, oldest first."""
+
+    earlier: tuple[EarlierDefinition, ...] = ()
+    """Definitions that runs of this state were decided under, oldest first. A run keeps its own for all its attempts."""
+
     waiting: tuple[Run, ...] = ()
-    """Live fires that the overlap policy holds back, oldest first."""
+    """Live fires and triggers that the overlap policy holds back, oldest first."""
 
     catch_up: tuple[Run, ...] = ()
     """Runs for missed fires, oldest first; before them the dead runs that are run again, in the order of the requests."""

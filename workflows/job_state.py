@@ -6,9 +6,12 @@ Pure. Nothing here decides anything.
 from datetime import datetime, timedelta
 
 from workflows.alert import without_met
-from workflows.job import JobCounts, JobState, LedgerEntry
+from workflows.job import JobCounts, JobDefinition, JobState, LedgerEntry
 from workflows.outbox import with_ledger
-from workflows.run import FINAL_STATUSES, Outcome, Run, RunStatus
+from workflows.run import FINAL_STATUSES, Outcome, Run, RunKind, RunStatus
+
+COUNTED = frozenset({RunKind.SCHEDULED, RunKind.CATCH_UP})
+"""Kinds of runs that ``JobCounts.started`` counts, and ``max_runs`` bounds."""
 
 
 def microseconds(moment: datetime) -> int:
@@ -74,13 +77,16 @@ def count(
     )
 
 
-def with_entries(state: JobState, entries: tuple[LedgerEntry, ...], *, now: datetime) -> JobState:
+def with_entries(
+    state: JobState, entries: tuple[LedgerEntry, ...], *, now: datetime, revision: int | None = None
+) -> JobState:
+    """Enter fires in the ledger and count them; decided under ``revision``, by default the present one."""
     missed = sum(entry.count for entry in entries if entry.outcome in (Outcome.MISSED, Outcome.DROPPED))
     skipped = sum(entry.count for entry in entries if entry.outcome is Outcome.SKIPPED)
     state = count(state, missed=missed, skipped=skipped)
     if missed:
         state = state.model_copy(update={"last_missed_at": now})
-    revised = tuple(entry.model_copy(update={"revision": state.revision}) for entry in entries)
+    revised = tuple(entry.model_copy(update={"revision": revision or state.revision}) for entry in entries)
     return with_ledger(state, revised)
 
 
@@ -92,6 +98,35 @@ def is_used_up(state: JobState) -> bool:
 def is_drained(state: JobState) -> bool:
     """Say whether nothing of the job is under way or waits."""
     return not state.active and not state.waiting and not state.catch_up
+
+
+def definition_of(state: JobState, run: Run) -> JobDefinition:
+    """Find what a run was decided under, and is carried out by, all its attempts included."""
+    definition = definition_at(state, run.revision)
+    return definition if run.override is None else definition.model_copy(update={"payload": run.override.payload})
+
+
+def definition_at(state: JobState, revision: int) -> JobDefinition:
+    """Find the definition of a revision; the present one, where the state no longer holds it."""
+    return next((each.definition for each in state.earlier if each.revision == revision), state.definition)
+
+
+EARLIER_LIMIT = 262_144
+"""Bytes of JSON of the earlier definitions that a job holds. Runs of those beyond it go on under the present one."""
+
+
+def without_unused_definitions(state: JobState) -> JobState:
+    """Forget the earlier definitions that no run is left of, and the oldest of them where they are too large together."""
+    held = (*state.active, *state.waiting, *state.catch_up)
+    used = {run.revision for run in held} | {carried.revision for carried in state.carried}
+    kept, size = [], 0
+    for each in reversed([each for each in state.earlier if each.revision in used]):
+        size += len(each.definition.model_dump_json())
+        if size > EARLIER_LIMIT:
+            break
+        kept.append(each)
+    earlier = tuple(reversed(kept))
+    return state if earlier == state.earlier else state.model_copy(update={"earlier": earlier})
 
 
 ANSWERS_LAST = timedelta(days=1)

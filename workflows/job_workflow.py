@@ -18,9 +18,42 @@ with workflow.unsafe.imports_passed_through():
     from workflows.alert import Alert, late_look, rules_in_force, watch_job, watch_silent_run
     from workflows.alert_delivery import start_alert
     from workflows.attempt import ONE_ATTEMPT, AttemptOrder, activity_id, perform_attempt
-    from workflows.command import DeleteCommand, RedriveAnswer, RedriveCommand, RegisterCommand, RunInput
+    from workflows.change import (
+        FIRING,
+        change_job,
+        is_pause_over,
+        may_take_payload,
+        must_settle,
+        pause_job,
+        resume_job,
+        settle_survey,
+        settle_unknown,
+        survey_request,
+        trigger_job,
+    )
+    from workflows.command import (
+        CancelCommand,
+        ChangeCommand,
+        DeleteCommand,
+        PauseCommand,
+        RedriveAnswer,
+        RedriveCommand,
+        RegisterCommand,
+        ResumeCommand,
+        RunInput,
+        TriggerAnswer,
+        TriggerCommand,
+    )
+    from workflows.command_answer import (
+        Remembered,
+        find_answer,
+        refuse_at_sight,
+        refuse_command,
+        with_answer,
+    )
     from workflows.contracts import (
         BUSY,
+        INVALID_SCHEDULE,
         JOB_WORKFLOW,
         LOCAL_ACTIVITY_TIMEOUT,
         LOGIC_VERSION,
@@ -38,28 +71,54 @@ with workflow.unsafe.imports_passed_through():
         SA_STATE,
         SCHEDULER_TASK_QUEUE,
         SIGNAL_RUN_ENDED,
+        SURVEY_FIRES,
+        UPDATE_CANCEL_RUN,
+        UPDATE_CHANGE,
         UPDATE_DELETE,
+        UPDATE_PAUSE,
         UPDATE_REDRIVE,
         UPDATE_REGISTER,
+        UPDATE_RESUME,
+        UPDATE_TRIGGER,
         records_workflow_id,
         run_workflow_id,
     )
     from workflows.job import (
         Answer,
         FirePlan,
-        JobDefinition,
         JobInput,
         JobRecord,
         JobState,
         Lifecycle,
         MirrorBatch,
+        PausedFires,
+        Triggered,
         Tuning,
     )
     from workflows.job_news import JobNews, news_of_job
-    from workflows.job_state import date_version, find_run, is_drained, with_active, without_old_answers
+    from workflows.job_state import (
+        date_version,
+        definition_of,
+        find_run,
+        is_drained,
+        is_used_up,
+        with_active,
+        without_old_answers,
+        without_unused_definitions,
+    )
     from workflows.lifecycle import begin, delete_job, register_again
     from workflows.observation import Observation, ObserveRequest, needs_no_more_looks, next_look, seen_run
-    from workflows.outbox import highest_version, is_empty, job_record, oldest, record_count, sealed, up_to, without
+    from workflows.outbox import (
+        highest_version,
+        is_empty,
+        job_record,
+        oldest,
+        record_count,
+        rows_of_run,
+        sealed,
+        up_to,
+        without,
+    )
     from workflows.redrive import (
         answer_redrive,
         knows_redrive,
@@ -69,7 +128,8 @@ with workflow.unsafe.imports_passed_through():
     )
     from workflows.resilience import AttemptEnd
     from workflows.run import AttemptStatus, Run
-    from workflows.settlement import settle_attempt, settle_detached, settle_not_started, show_run
+    from workflows.schedule import FireSurvey
+    from workflows.settlement import cancel_run, settle_attempt, settle_detached, settle_not_started, show_run
     from workflows.telemetry import is_listening, tell
     from workflows.turn import GIVEN_UP, SAME_MOMENT, Turn, decide_due, take_turn
     from workflows.visibility import job_memo, job_search_attributes
@@ -87,10 +147,7 @@ with workflow.unsafe.imports_passed_through():
 
 T = TypeVar("T")
 
-Command: TypeAlias = DeleteCommand | RedriveCommand | RegisterCommand
-
-ANSWERS_KEPT = 100
-"""Answers of control updates that a job remembers. The server does not tell a repeated update across continue-as-new."""
+Command: TypeAlias = RedriveCommand | Remembered
 
 TOLD_WITHIN = timedelta(seconds=15)
 """How long decisions may wait for the next workflow task to be told of; else they cost an activity."""
@@ -115,7 +172,9 @@ class JobWorkflow:
             raise RuntimeError(f"This worker knows logic version {LOGIC_VERSION}; the job is at {given.logic_version}.")
         self._state: JobState = given.state
         plan = given.state.plan
-        self._tuning = plan.tuning if plan and plan.revision == given.state.revision else UNPLANNED
+        self._tuning = (
+            plan.tuning if plan and plan.revision == given.state.revision else given.state.tuning or UNPLANNED
+        )
         self._sleep_until = given.sleep_until
         """When this run was to begin, if it was woken before; it sleeps the long way no less far than that."""
 
@@ -184,9 +243,10 @@ class JobWorkflow:
         if self._is_long() and not self._is_busy() and not self._commands:
             await self._continue_as_new(None)
         await self._plan()
-        if self._commands:
+        if self._commands or is_pause_over(self._state, now=workflow.now()):
+            await self._end_pause_in_time()
             await self._decide_due()
-            self._carry_out_commands()
+            await self._carry_out_commands()
             await self._plan()
         self._carry_out(take_turn(self._state, now=workflow.now(), detach=self._is_long()))
         self._tell_news()
@@ -212,6 +272,53 @@ class JobWorkflow:
         """
         return await self._obey(command)
 
+    @workflow.update(name=UPDATE_CHANGE)
+    async def change(self, command: ChangeCommand) -> JobRecord:
+        """Take another definition. Answers the job as it then stands, its next fire included."""
+        return await self._obey(command)
+
+    @change.validator
+    def _check_change(self, command: ChangeCommand) -> None:
+        self._check(command)
+
+    @workflow.update(name=UPDATE_PAUSE)
+    async def pause(self, command: PauseCommand) -> JobRecord:
+        """Fire no more until resumed."""
+        return await self._obey(command)
+
+    @pause.validator
+    def _check_pause(self, command: PauseCommand) -> None:
+        self._check(command)
+
+    @workflow.update(name=UPDATE_RESUME)
+    async def resume(self, command: ResumeCommand) -> JobRecord:
+        """Fire again."""
+        return await self._obey(command)
+
+    @resume.validator
+    def _check_resume(self, command: ResumeCommand) -> None:
+        self._check(command)
+
+    @workflow.update(name=UPDATE_TRIGGER)
+    async def trigger(self, command: TriggerCommand) -> TriggerAnswer:
+        """Run now. Answers what became of that, and the run."""
+        triggered = (await self._answer(command)).triggered
+        assert triggered is not None
+        return TriggerAnswer(triggered=triggered, rows=rows_of_run(self._state, triggered.run_id))
+
+    @trigger.validator
+    def _check_trigger(self, command: TriggerCommand) -> None:
+        queued = tuple(each for each in self._commands if isinstance(each, TriggerCommand))
+        if find_answer(self._state, command) is None and not may_take_payload(self._state, command, queued=queued):
+            raise ApplicationError("Payloads of earlier triggers of this job wait already.", type=BUSY)
+        self._check(command)
+
+    @workflow.update(name=UPDATE_CANCEL_RUN)
+    async def cancel_run(self, command: CancelCommand) -> MirrorBatch:
+        """Let a run end, wherever it stands."""
+        await self._answer(command)
+        return rows_of_run(self._state, command.run_id)
+
     @workflow.update(name=UPDATE_REDRIVE)
     async def redrive(self, command: RedriveCommand) -> RedriveAnswer:
         """Run a dead run again, in the catch-up lane; whatever the job's lifecycle. Answers the run that does it."""
@@ -233,22 +340,30 @@ class JobWorkflow:
         self._notice()
 
     def _enqueue(self, command: Command) -> None:
-        if all(each.key != command.key for each in self._commands):
+        if all((type(each), each.key) != (type(command), command.key) for each in self._commands):
             self._commands.append(command)
         self._notice()
 
-    async def _obey(self, command: DeleteCommand | RegisterCommand) -> JobRecord:
-        if self._answer_to(command) is None:
+    def _check(self, command: Remembered) -> None:
+        """Refuse, without a trace in the history, what cannot be carried out; what was before is answered as before."""
+        refusal = None if find_answer(self._state, command) else refuse_at_sight(self._state, command)
+        if refusal is not None:
+            raise ApplicationError(refusal.reason, type=refusal.type, non_retryable=True)
+
+    async def _obey(self, command: Remembered) -> JobRecord:
+        record = (await self._answer(command)).record
+        assert record is not None
+        return record.model_copy(update={"definition": self._state.definition})
+
+    async def _answer(self, command: Remembered) -> Answer:
+        if find_answer(self._state, command) is None:
             self._enqueue(command)
-            await workflow.wait_condition(lambda: self._answer_to(command) is not None)
-        answer = self._answer_to(command)
+            await workflow.wait_condition(lambda: find_answer(self._state, command) is not None)
+        answer = find_answer(self._state, command)
         assert answer is not None
         if answer.refusal:
-            raise ApplicationError(answer.refusal, type="Conflict", non_retryable=True)
-        return answer.record.model_copy(update={"definition": self._state.definition})
-
-    def _answer_to(self, command: DeleteCommand | RegisterCommand) -> Answer | None:
-        return next((each for each in self._state.answers if each.key == command.key), None)
+            raise ApplicationError(answer.refusal, type=answer.refusal_type, non_retryable=True)
+        return answer
 
     def _notice(self) -> None:
         self._news = True
@@ -324,7 +439,8 @@ class JobWorkflow:
             return
         if needs_no_more_looks(run, seen):
             self._looks.pop(seen.run_id, None)
-        shown = seen_run(run, seen, task_queue=self._state.definition.target.task_queue, now=workflow.now())
+        task_queue = definition_of(self._state, run).target.task_queue
+        shown = seen_run(run, seen, task_queue=task_queue, now=workflow.now())
         if shown != run:
             self._state = show_run(self._state, shown, now=workflow.now())
         if (rules := rules_in_force(self._state.definition, self._tuning)) is not None:
@@ -339,33 +455,98 @@ class JobWorkflow:
                 return
             await self._plan()
 
-    def _carry_out_commands(self) -> None:
-        for command in _drain(self._commands):
-            self._carry_out_command(command)
+    async def _end_pause_in_time(self) -> None:
+        """Resume a job whose pause was to end by now, as of that time."""
+        pause = self._state.pause
+        if pause is None or pause.until is None or not is_pause_over(self._state, now=workflow.now()):
+            return
+        if pause.catch_up is PausedFires.APPLY or await self._settle(until=pause.until):
+            self._has_decided = True
+            self._state = resume_job(self._state, at=pause.until, catch_up=pause.catch_up, now=workflow.now())
 
-    def _carry_out_command(self, command: Command) -> None:
-        now = workflow.now()
-        refusal = ""
-        match command:
-            case DeleteCommand():
-                self._carry_out(delete_job(self._state, now=now, cancel_active=command.cancel_active))
-            case RegisterCommand():
-                if self._state.lifecycle is Lifecycle.DELETED:
-                    self._state = register_again(self._state, command.state, now=now)
-                    self._plan_again_at = None
-                else:
-                    refusal = "A job of this id exists."
-            case RedriveCommand():
+    async def _carry_out_commands(self) -> None:
+        """Carry out what was asked for. What needs a planner that does not answer is kept, and tried again later."""
+        for command in _drain(self._commands):
+            if isinstance(command, RedriveCommand):
                 # Remembered by its run's name.
                 self._has_decided = True
-                self._state = take_redrive(self._state, command, now=now)
-                return
-            case _:
-                assert_never(command)
-        self._state = self._state.model_copy(update={"version": self._state.version + 1})
-        record = job_record(self._state).model_copy(update={"definition": JobDefinition()})
-        answer = Answer(key=command.key, at=now, record=record, refusal=refusal)
-        self._state = self._state.model_copy(update={"answers": (*self._state.answers, answer)[-ANSWERS_KEPT:]})
+                self._state = take_redrive(self._state, command, now=workflow.now())
+            elif not await self._carry_out_command(command):
+                self._commands.append(command)
+
+    async def _carry_out_command(self, command: Remembered) -> bool:
+        now = workflow.now()
+        refusal = refuse_command(self._state, command)
+        triggered: Triggered | None = None
+        if refusal is None:
+            match command:
+                case DeleteCommand():
+                    if self._state.lifecycle is Lifecycle.PAUSED:
+                        await self._settle(until=now)
+                    self._carry_out(delete_job(self._state, now=now, cancel_active=command.cancel_active))
+                case RegisterCommand():
+                    self._state = register_again(self._state, command.state, now=now)
+                    self._plan_again_at = None
+                case ChangeCommand():
+                    if must_settle(self._state, command) and not await self._settle(until=now):
+                        return False
+                    await self._take_change(change_job(self._state, command, now=now))
+                case PauseCommand():
+                    await self._take_change(pause_job(self._state, command.pause, now=now))
+                case ResumeCommand():
+                    if not await self._resume(command, now=now):
+                        return False
+                case TriggerCommand():
+                    turn, triggered = trigger_job(self._state, command, now=now, detach=self._is_long())
+                    self._carry_out(turn)
+                case CancelCommand():
+                    state, cancel = cancel_run(
+                        self._state, command.run_id, now=now, reason=command.reason or "cancelled on request"
+                    )
+                    self._carry_out(Turn(state=state, cancel=cancel))
+                case _:
+                    assert_never(command)
+        self._state = with_answer(self._state, command, now=now, refusal=refusal, triggered=triggered)
+        return True
+
+    async def _resume(self, command: ResumeCommand, *, now: datetime) -> bool:
+        if self._state.lifecycle is not Lifecycle.PAUSED:
+            return True
+        if command.catch_up is PausedFires.NONE and not await self._settle(until=now):
+            return False
+        await self._take_change(resume_job(self._state, at=now, catch_up=command.catch_up, now=now))
+        return True
+
+    async def _take_change(self, state: JobState) -> None:
+        """Take in a change, and plan at once: whoever asked for it is told the next fire."""
+        self._has_decided = True
+        self._state = state
+        self._plan_again_at = None
+        await self._plan()
+
+    async def _settle(self, *, until: datetime) -> bool:
+        """Enter in the ledger what is nominal up to a moment and not decided; ``False`` when the planner cannot say now."""
+        while self._state.high_water < until and not is_used_up(self._state):
+            try:
+                survey = await workflow.execute_local_activity(
+                    SURVEY_FIRES,
+                    survey_request(self._state, until=until),
+                    result_type=FireSurvey,
+                    start_to_close_timeout=LOCAL_ACTIVITY_TIMEOUT,
+                    retry_policy=ONE_ATTEMPT,
+                )
+            except FailureError as error:
+                if is_cancelled_exception(error):
+                    raise asyncio.CancelledError from error
+                cause = error.cause or error
+                if not (isinstance(cause, ApplicationError) and cause.type == INVALID_SCHEDULE):
+                    self._plan_again_at = workflow.now() + PAUSE
+                    return False
+                self._state = settle_unknown(self._state, at=until, reason=str(cause))
+            else:
+                self._state = settle_survey(self._state, survey, at=until)
+            self._has_decided = True
+        return True
 
     async def _plan(self) -> None:
         """Ask until the answer is complete. A complete one needs a turn before it can be asked for again."""
@@ -424,7 +605,7 @@ class JobWorkflow:
         order = AttemptOrder(
             tenant=state.tenant,
             job_id=state.job_id,
-            definition=state.definition,
+            definition=definition_of(state, run),
             run=run,
             paces_catch_up=self._tuning.paces_catch_up,
             fairness_weight=self._tuning.fairness_weight,
@@ -439,15 +620,16 @@ class JobWorkflow:
 
     async def _start_run_workflow(self, run: Run) -> bool:
         state = self._state
+        definition = definition_of(state, run)
         try:
             handle = await workflow.start_child_workflow(
                 RUN_WORKFLOW,
                 RunInput(
                     tenant=state.tenant,
                     job_id=state.job_id,
-                    definition=state.definition,
+                    definition=definition,
                     run=run,
-                    alerts=rules_in_force(state.definition, self._tuning),
+                    alerts=rules_in_force(definition, self._tuning),
                     version=state.version,
                     visible_after=self._tuning.visible_after,
                     history_limit=self._tuning.history_limit,
@@ -456,7 +638,7 @@ class JobWorkflow:
                 ),
                 id=run_workflow_id(tenant=state.tenant, run_id=run.run_id),
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-                static_summary=f"{state.definition.name[:100]}: run {run.run_id}",
+                static_summary=f"{definition.name[:100]}: run {run.run_id}",
             )
         except WorkflowAlreadyStartedError:
             self._refused.append((run.run_id, "Temporal has a workflow of this run's id already"))
@@ -532,7 +714,9 @@ class JobWorkflow:
         wanted, shown = job_search_attributes(self._state), workflow.info().typed_search_attributes
         lacks_fire = wanted.get(SA_NEXT_FIRE) is not None and shown.get(SA_NEXT_FIRE) is None
         if lacks_fire or any(shown.get(key) != wanted.get(key) for key in (SA_LAST_OUTCOME, SA_STATE)):
-            workflow.upsert_search_attributes([pair.key.value_set(pair.value) for pair in wanted])
+            changes = [pair.key.value_set(pair.value) for pair in wanted]
+            gone = [SA_NEXT_FIRE.value_unset()] if wanted.get(SA_NEXT_FIRE) is None else []
+            workflow.upsert_search_attributes([*changes, *gone])
 
     def _look_at_silent_runs(self) -> None:
         now = workflow.now()
@@ -554,7 +738,7 @@ class JobWorkflow:
         request = ObserveRequest(
             workflow_id=run.workflow_id,
             activity_id="" if run.detached else activity_id(run),
-            task_queue=self._state.definition.target.task_queue,
+            task_queue=definition_of(self._state, run).target.task_queue,
         )
         try:
             seen = await workflow.execute_activity(
@@ -711,9 +895,11 @@ class JobWorkflow:
         """Continue as new with a backoff, which Temporal holds for us without a history, where the gap is long enough."""
         state = self._state
         wake = next_wake(state, now=workflow.now())
-        if wake is None or state.lifecycle is not Lifecycle.ACTIVE or needs_plan(state, now=workflow.now()):
+        if wake is None or state.lifecycle not in FIRING or needs_plan(state, now=workflow.now()):
             return
-        if self._is_busy() or not is_drained(state) or not is_empty(state.outbox) or self._send_again_at is not None:
+        if self._commands or self._is_busy() or not is_drained(state):
+            return
+        if not is_empty(state.outbox) or self._send_again_at is not None:
             return
         # A run that was woken early might be held to its old target by the server, so only a later one is given to it.
         if self._sleep_until is not None and wake < self._sleep_until:
@@ -736,7 +922,7 @@ class JobWorkflow:
         if self._news or self._is_busy():
             return
         now = workflow.now()
-        state = without_old_redrives(without_old_answers(self._state, now=now), now=now)
+        state = without_unused_definitions(without_old_redrives(without_old_answers(self._state, now=now), now=now))
         searchable = job_search_attributes(self._state) if self._tuning.search_attributes else None
         workflow.continue_as_new(
             JobInput(

@@ -6,7 +6,8 @@ Pure. Before a job changes, everything that is nominal up to that moment is deci
 from datetime import datetime, timedelta
 
 from workflows.job import JobState, LedgerEntry, Lifecycle
-from workflows.outbox import with_ledger, with_run
+from workflows.job_state import with_entries
+from workflows.outbox import with_run
 from workflows.resilience import end_before_start
 from workflows.run import Outcome
 from workflows.settlement import REGISTERED_AGAIN, cancel_runs, is_between_attempts
@@ -33,22 +34,25 @@ def delete_job(state: JobState, *, now: datetime, cancel_active: bool) -> Turn:
         return Turn(state=state)
     if state.lifecycle is Lifecycle.ACTIVE:
         state = settle_passed(state, now=now)
-    due = tuple(fire for fire in state.plan.upcoming if fire.nominal <= now) if state.plan else ()
-    entries = [
-        LedgerEntry(first=fire.nominal, last=fire.nominal, outcome=Outcome.CANCELLED, reason="the job was deleted")
-        for fire in due
-    ]
-    state = with_ledger(state, tuple(entries))
+    planned = state.plan.upcoming if state.plan else ()
+    due = [(fire, state.revision) for fire in planned if fire.nominal <= now]
+    for fire, revision in [*((each.fire, each.revision) for each in state.carried), *due]:
+        nominal = fire.nominal
+        entry = LedgerEntry(first=nominal, last=nominal, outcome=Outcome.CANCELLED, reason="the job was deleted")
+        state = with_entries(state, (entry,), now=now, revision=revision)
     for run in (*state.waiting, *state.catch_up):
         state = with_run(state, end_before_start(run, Outcome.CANCELLED, now=now, reason="the job was deleted"))
     state = state.model_copy(
         update={
             "lifecycle": Lifecycle.DELETED,
             "plan": None,
+            "pause": None,
+            "carried": (),
             "waiting": (),
             "catch_up": (),
             "updated_at": now,
-            "high_water": max(state.high_water, now),
+            "high_water": max(state.before_skip or state.high_water, now),
+            "before_skip": None,
         }
     )
     if not cancel_active:

@@ -109,6 +109,12 @@ def highest_version(outbox: MirrorBatch) -> int:
     return max(_versions(outbox), default=0)
 
 
+def rows_of_run(state: JobState, run_id: str) -> MirrorBatch:
+    """Show a job, and one of its runs where the mirror may not have its present state."""
+    runs = tuple(record for record in state.outbox.runs if record.run.run_id == run_id)
+    return MirrorBatch(job=job_record(state), runs=runs)
+
+
 def _versions(batch: MirrorBatch) -> list[int]:
     job = [batch.job.version] if batch.job is not None else []
     others: tuple[RunRecord | AttemptRecord | LedgerRecord, ...] = (*batch.runs, *batch.attempts, *batch.ledger)
@@ -141,4 +147,5 @@ def job_record(state: JobState) -> JobRecord:
         last_success_at=state.last_success_at,
         last_error=f"{last.failure.type}: {last.failure.message}" if last and last.failure else None,
         trouble=state.trouble,
+        pause=state.pause,
     )

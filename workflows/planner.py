@@ -7,11 +7,14 @@ must not notice. A month of missed minutes is a survey of ranges, not a list.
 from datetime import UTC, datetime, timedelta
 
 from workflows.fire_times import jitter_offset, next_fires, shortest_gap, survey_fires
-from workflows.job import CatchUpPolicy, FirePlan, PlanRequest, Tuning
+from workflows.job import CatchUpPolicy, FirePlan, PlanRequest, SurveyRequest, Tuning
 from workflows.policies import decide_grace, newest_needed
 from workflows.schedule import Exclusions, FireRange, FireSurvey
 
 JUST_BEFORE = timedelta(microseconds=1)
+
+SURVEYED_FIRES = 10
+"""Newest fires that a survey names. Those between nominal and target time are hardly ever more than one."""
 
 END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
@@ -48,12 +51,25 @@ def make_plan(request: PlanRequest, *, tuning: Tuning) -> FirePlan:
     )
 
 
+def make_survey(request: SurveyRequest) -> FireSurvey:
+    """Survey the fires between two moments; the answer says how far it came, and the caller asks again from there.
+
+    Raises:
+        InvalidSchedule: the schedule or its zone means nothing to this release.
+    """
+    return survey_fires(
+        request.schedule, job_id=request.job_id, after=request.after, until=request.until, newest=SURVEYED_FIRES
+    )
+
+
 def _last_missed(request: PlanRequest, *, grace: timedelta, offset: timedelta) -> datetime:
-    """Say up to which nominal time fires are missed: beyond the grace or, after a stall, within it too.
+    """Say up to which nominal time fires are missed: beyond the grace or, after a stall or a pause, within it too.
 
     Under ``RUN_ALL`` the newest of them stays live; it need not wait until all the others have been caught up.
     """
     beyond_grace = request.now - grace - offset - JUST_BEFORE
+    if request.missed_until is not None:
+        beyond_grace = max(beyond_grace, request.missed_until - offset)
     if not request.stalled:
         return beyond_grace
     due = request.now - offset - JUST_BEFORE

@@ -99,5 +99,6 @@ def _redriven_run(state: JobState, command: RedriveCommand, *, now: datetime) ->
         max_attempts=state.definition.retry.max_attempts,
         idempotency_key=dead.idempotency_key,
         checkpoint=dead.checkpoint,
+        override=dead.override,
         redrive_of=dead.run_id,
     )

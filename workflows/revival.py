@@ -42,6 +42,7 @@ def revived_state(record: JobRecord, *, last: Run | None, now: datetime) -> JobS
         version=max(record.version + 1, microseconds(now)),
         fence=max(record.fence + 1, microseconds(now)),
         high_water=record.high_water,
+        pause=record.pause,
         counts=record.counts,
         last=last,
         last_success_at=record.last_success_at,

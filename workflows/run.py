@@ -141,6 +141,12 @@ class Failure(Value):
     """The error asks for the next attempt no sooner than this."""
 
 
+class PayloadOverride(Value):
+    """What one run is given instead of its job's payload."""
+
+    payload: JsonValue = None
+
+
 MESSAGE_LIMIT = 2_000
 """Longer error messages are cut: they live in the job's state, in a SQL row and in a web page."""
 
@@ -204,6 +210,9 @@ class Run(Value):
     """Of the last attempt dispatched."""
 
     idempotency_key: str = ""
+    override: PayloadOverride | None = None
+    """Only of a manual run that was given a payload of its own, and of its redrives."""
+
     superseded: bool = False
     """Belongs to an earlier registration of the job id; it ends by itself and is in nobody's way."""
 

@@ -6,7 +6,7 @@ Pure. What follows an attempt is decided in ``resilience``; here it meets the jo
 from datetime import datetime, timedelta
 
 from workflows.job import JobState
-from workflows.job_state import find_run, microseconds, replace_or_end, with_active
+from workflows.job_state import COUNTED, count, definition_of, find_run, microseconds, replace_or_end, with_active
 from workflows.outbox import with_attempt, with_run
 from workflows.policies import LANE
 from workflows.resilience import AttemptEnd, as_cancelled, decide_after_attempt, end_before_start, end_between_attempts
@@ -22,7 +22,7 @@ def settle_attempt(state: JobState, end: AttemptEnd, *, now: datetime, draw: flo
         return state
     if run.run_id in state.cancelling and end.status is not AttemptStatus.SUCCESS:
         end = as_cancelled(end)
-    settlement = decide_after_attempt(run, end, definition=state.definition, now=now, draw=draw)
+    settlement = decide_after_attempt(run, end, definition=definition_of(state, run), now=now, draw=draw)
     settled = settlement.run
     if settled.superseded and settled.next_attempt_at is not None:
         # Its definition is gone, and with it what another attempt would have to do.
@@ -75,6 +75,27 @@ def show_run(state: JobState, run: Run, *, now: datetime) -> JobState:
 def is_between_attempts(run: Run) -> bool:
     """Say whether no attempt of a run is out. Of a detached one only its own workflow knows."""
     return run.next_attempt_at is not None and not run.detached
+
+
+def cancel_run(state: JobState, run_id: str, *, now: datetime, reason: str) -> tuple[JobState, tuple[str, ...]]:
+    """Let one run end, wherever it stands: as ``cancel_runs`` does, and at once where it waits. A final one stays as it is."""
+    held = next((run for run in (*state.waiting, *state.catch_up) if run.run_id == run_id), None)
+    if held is not None:
+        state = without_held(state, held)
+        ended = end_before_start(held, Outcome.CANCELLED, now=now, reason=reason)
+        return with_run(state, ended), ()
+    state, cancel = cancel_runs(state, (run_id,), now=now, reason=reason)
+    run = find_run(state, run_id)
+    # The rows of a detached run are its own workflow's.
+    return (state if run is None or run.detached else with_run(state, run)), cancel
+
+
+def without_held(state: JobState, run: Run) -> JobState:
+    """Take out a run that waits, of which no attempt was dispatched."""
+    waiting = tuple(each for each in state.waiting if each.run_id != run.run_id)
+    catch_up = tuple(each for each in state.catch_up if each.run_id != run.run_id)
+    state = state.model_copy(update={"waiting": waiting, "catch_up": catch_up})
+    return count(state, started=-1) if run.kind in COUNTED else state
 
 
 def cancel_runs(

@@ -10,8 +10,27 @@ from datetime import datetime, timedelta
 
 from workflows.contracts import scheduled_run_id
 from workflows.dispatch import next_attempt, run_for, wants_workflow, workflow_of
-from workflows.job import FirePlan, JobState, LedgerEntry, Lifecycle, OverlapPolicy
-from workflows.job_state import count, find_run, is_used_up, replace_or_end, with_active, with_entries
+from workflows.job import (
+    CarriedFire,
+    FirePlan,
+    JobState,
+    LedgerEntry,
+    Lifecycle,
+    OverlapPolicy,
+    Triggered,
+    TriggerOutcome,
+)
+from workflows.job_state import (
+    COUNTED,
+    count,
+    definition_at,
+    definition_of,
+    find_run,
+    is_used_up,
+    replace_or_end,
+    with_active,
+    with_entries,
+)
 from workflows.outbox import with_run
 from workflows.policies import (
     OverlapAction,
@@ -25,11 +44,14 @@ from workflows.policies import (
 )
 from workflows.resilience import AttemptEnd, comes_too_late, end_before_start, end_between_attempts, end_too_late
 from workflows.run import AttemptStatus, Outcome, Run, RunKind
-from workflows.schedule import Fire
+from workflows.schedule import Fire, FireRange, FireSurvey
 from workflows.settlement import cancel_runs, is_between_attempts, settle_attempt
+from workflows.visibility import next_fire
 
 SAME_MOMENT = timedelta(milliseconds=200)
 """A fire due at most this long before a run's end is decided after it: the two cross on the way."""
+
+PAUSED = "the job was paused"
 
 OVERTAKEN = "overlap: a newer fire took its place"
 
@@ -58,6 +80,7 @@ def take_turn(state: JobState, *, now: datetime, detach: bool = False) -> Turn:
     """
     turn = _OpenTurn(state, now=now, detach=detach)
     turn.release_waiting()
+    turn.fire_carried()
     if state.lifecycle is Lifecycle.ACTIVE:
         turn.settle_missed()
         turn.fire_due()
@@ -71,6 +94,7 @@ def take_turn(state: JobState, *, now: datetime, detach: bool = False) -> Turn:
 def decide_due(state: JobState, *, now: datetime) -> Turn:
     """Decide the fires that are due, and nothing else, under a definition that may be about to go."""
     turn = _OpenTurn(state, now=now, detach=False)
+    turn.fire_carried()
     if state.lifecycle is Lifecycle.ACTIVE:
         turn.settle_missed()
         turn.fire_due()
@@ -83,6 +107,24 @@ def settle_passed(state: JobState, *, now: datetime) -> JobState:
     turn.settle_missed()
     turn.settle_excluded(before=now)
     return turn.state
+
+
+def carry_nominal(state: JobState, *, now: datetime) -> JobState:
+    """Put aside the fires whose nominal time has come and whose target time has not: the definition is about to go."""
+    turn = _OpenTurn(state, now=now, detach=False)
+    turn.carry_nominal()
+    return turn.state
+
+
+def trigger_run(
+    state: JobState, run: Run, *, overlap: OverlapPolicy | None, skip_next: bool, now: datetime, detach: bool
+) -> tuple[Turn, Triggered]:
+    """Start a manual run, let it wait, or let it pass, by the overlap policy. Unless let pass, it may use up the next fire."""
+    turn = _OpenTurn(state, now=now, detach=detach)
+    outcome = turn.trigger(run, overlap=overlap)
+    uses_up = skip_next and outcome is not TriggerOutcome.SKIPPED
+    consumed = turn.consume_next(run.run_id) if uses_up else None
+    return turn.finish(), Triggered(run_id=run.run_id, outcome=outcome, consumed=consumed)
 
 
 class _OpenTurn:
@@ -118,8 +160,73 @@ class _OpenTurn:
             update={
                 "plan": plan.model_copy(update={"missed": None}),
                 "high_water": max(self.state.high_water, survey.through),
+                "before_skip": None,
             }
         )
+
+    def fire_carried(self) -> None:
+        """Decide the fires that were carried over a change or a resume, and whose target has come."""
+        for carried in self.state.carried:
+            if carried.fire.target > self._now or not self._is_decidable(carried):
+                continue
+            left = tuple(each for each in self.state.carried if each != carried)
+            self.state = self.state.model_copy(update={"carried": left})
+            self._decide_carried(carried)
+
+    def carry_nominal(self) -> None:
+        """Put aside what the plan has between nominal and target time."""
+        plan = self.state.plan
+        while (
+            plan is not None and plan.upcoming and plan.upcoming[0].nominal <= self._now and not is_used_up(self.state)
+        ):
+            fire = plan.upcoming[0]
+            if _is_beyond(plan, fire):
+                return
+            carried = CarriedFire(fire=fire, revision=self.state.revision, grace=plan.grace)
+            self.settle_excluded(before=fire.nominal)
+            self._advance(fire)
+            self.state = self.state.model_copy(update={"carried": (*self.state.carried, carried)})
+            plan = self.state.plan
+
+    def trigger(self, run: Run, *, overlap: OverlapPolicy | None) -> TriggerOutcome:
+        """Decide a manual run as a live fire is decided; it is shown at once, whatever becomes of it."""
+        definition = self.state.definition
+        policy = definition if overlap is None else definition.model_copy(update={"overlap": overlap})
+        decision = decide_overlap(policy, active=self.state.active, waiting=waiting_now(self.state))
+        self._make_room(decision)
+        match decision.action:
+            case OverlapAction.START:
+                self._dispatch(run)
+                self.state = with_run(self.state, self.start[-1])
+                return TriggerOutcome.STARTED
+            case OverlapAction.WAIT:
+                self._wait(run.model_copy(update={"reason": f"waits for run {decision.blocked_by}"}))
+                return TriggerOutcome.BUFFERED
+            case OverlapAction.SKIP | OverlapAction.DROP:
+                reason = f"{decision.reason}: run {decision.blocked_by} is in its way"
+                outcome = Outcome.DROPPED if decision.action is OverlapAction.DROP else Outcome.SKIPPED
+                ended = end_before_start(run, outcome, now=self._now, reason=reason)
+                self.state = with_run(self.state, ended)
+                return TriggerOutcome.SKIPPED
+
+    def consume_next(self, run_id: str) -> datetime | None:
+        """Use up the next fire; answer its nominal time."""
+        fire, revision = next_decidable(self.state), self.state.revision
+        if fire is None:
+            return None
+        if self.state.carried:
+            revision, left = self.state.carried[0].revision, self.state.carried[1:]
+            self.state = self.state.model_copy(update={"carried": left})
+        else:
+            before = self.state.before_skip or self.state.high_water
+            self.settle_excluded(before=fire.nominal)
+            self._advance(fire)
+            self.state = self.state.model_copy(update={"before_skip": before})
+        entry = LedgerEntry(
+            first=fire.nominal, last=fire.nominal, outcome=Outcome.CONSUMED, reason="skip_next", run_id=run_id
+        )
+        self.state = with_entries(self.state, (entry,), now=self._now, revision=revision)
+        return fire.nominal
 
     def fire_due(self) -> None:
         """Decide every live fire whose target has come, and what is excluded before it."""
@@ -149,9 +256,9 @@ class _OpenTurn:
 
     def release_waiting(self) -> None:
         """Start fires that waited, where nothing is in their way any more."""
-        while self.state.waiting:
-            run = self.state.waiting[0]
-            if is_past_deadline(self.state.definition, run, now=self._now):
+        while waiting := waiting_now(self.state):
+            run = waiting[0]
+            if is_past_deadline(definition_of(self.state, run), run, now=self._now):
                 self._take_out_waiting(run)
                 self._end_unstarted(run, Outcome.MISSED, reason="could not start within max_delay_seconds")
             elif any(is_blocking(other) for other in self.state.active):
@@ -163,20 +270,21 @@ class _OpenTurn:
     def start_catch_up(self) -> None:
         """Start the oldest of the missed fires, if the lane and the rate allow it."""
         state = self.state
-        if not state.catch_up or not may_start_catch_up(state.definition, active=state.active) or state.waiting:
+        run = next_in_lane(state)
+        if run is None or not may_start_catch_up(state.definition, active=state.active) or waiting_now(state):
             return
         if state.next_catch_up_at is not None and self._now < state.next_catch_up_at:
             return
         pause = timedelta(minutes=1) / state.definition.catch_up_rate
         self.state = state.model_copy(update={"catch_up": state.catch_up[1:], "next_catch_up_at": self._now + pause})
-        self._dispatch(state.catch_up[0])
+        self._dispatch(run)
 
     def start_retries(self) -> None:
         """Dispatch the next attempt of runs whose wait is over."""
         for run in self.state.active:
             if run.next_attempt_at is None or run.next_attempt_at > self._now or run.detached:
                 continue
-            if comes_too_late(self.state.definition, run, now=self._now):
+            if comes_too_late(definition_of(self.state, run), run, now=self._now):
                 ended = end_too_late(run, now=self._now)
                 self.state = with_run(replace_or_end(self.state, ended), ended)
             else:
@@ -185,7 +293,7 @@ class _OpenTurn:
     def complete(self) -> None:
         """Complete a job that has no fire left."""
         state = self.state
-        if state.lifecycle is not Lifecycle.ACTIVE or state.waiting or state.catch_up:
+        if state.lifecycle is not Lifecycle.ACTIVE or state.waiting or state.catch_up or state.carried:
             return
         plan = state.plan
         no_fire_left = plan is not None and plan.complete and plan.exhausted and not plan.upcoming
@@ -196,19 +304,53 @@ class _OpenTurn:
                 update={"lifecycle": Lifecycle.COMPLETED, "plan": None, "updated_at": self._now}
             )
 
-    def _decide_live(self, fire: Fire) -> None:
+    def _is_decidable(self, carried: CarriedFire) -> bool:
+        """Say whether it is certain if the job is paused at the target time: a pause that is over may not have ended yet."""
+        pause = self.state.pause
+        return pause is None or pause.until is None or carried.fire.target <= pause.until
+
+    def _decide_carried(self, carried: CarriedFire) -> None:
+        fire, revision = carried.fire, carried.revision
+        entry = LedgerEntry(first=fire.nominal, last=fire.nominal, outcome=Outcome.PAUSED, reason=PAUSED)
+        if self.state.lifecycle is not Lifecycle.ACTIVE:
+            self.state = with_entries(self.state, (entry,), now=self._now, revision=revision)
+        elif is_used_up(self.state):
+            dropped = entry.model_copy(update={"outcome": Outcome.DROPPED, "reason": "max_runs is reached"})
+            self.state = with_entries(self.state, (dropped,), now=self._now, revision=revision)
+        elif fire.target + carried.grace < self._now:
+            self._decide_missed(carried)
+        else:
+            self._decide_live(fire, revision=revision)
+
+    def _decide_missed(self, carried: CarriedFire) -> None:
+        fire, revision = carried.fire, carried.revision
+        alone = FireSurvey(
+            ranges=(FireRange(first=fire.nominal, last=fire.nominal, count=1),), newest=(fire,), through=fire.nominal
+        )
+        run_id = scheduled_run_id(job_id=self.state.job_id, nominal=fire.nominal)
+        decision = decide_catch_up(definition_at(self.state, revision), alone, run_id_of_newest=run_id)
+        self.state = with_entries(self.state, decision.ledger, now=self._now, revision=revision)
+        self._bound_catch_up(coming=len(decision.run))
+        for each in decision.run:
+            self._queue_catch_up(each, stands_for=1, revision=revision)
+
+    def _decide_live(self, fire: Fire, *, revision: int | None = None) -> None:
         decision = decide_overlap(self.state.definition, active=self.state.active, waiting=self.state.waiting)
         self._make_room(decision)
         match decision.action:
             case OverlapAction.START:
                 if self.state.definition.overlap is OverlapPolicy.ALLOW and any(map(is_blocking, self.state.active)):
                     self.state = self.state.model_copy(update={"runs_overlap": True})
-                self._dispatch(self._new_run(fire, kind=RunKind.SCHEDULED))
+                self._dispatch(self._new_run(fire, kind=RunKind.SCHEDULED, revision=revision))
             case OverlapAction.WAIT:
-                run = self._new_run(fire, kind=RunKind.SCHEDULED, reason=f"waits for run {decision.blocked_by}")
-                self.state = with_run(self.state.model_copy(update={"waiting": (*self.state.waiting, run)}), run)
+                reason = f"waits for run {decision.blocked_by}"
+                self._wait(self._new_run(fire, kind=RunKind.SCHEDULED, reason=reason, revision=revision))
             case OverlapAction.SKIP | OverlapAction.DROP:
-                self._add_entries((_overlap_entry(fire, decision, revision=self.state.revision),))
+                entries = (_overlap_entry(fire, decision),)
+                self.state = with_entries(self.state, entries, now=self._now, revision=revision)
+
+    def _wait(self, run: Run) -> None:
+        self.state = with_run(self.state.model_copy(update={"waiting": (*self.state.waiting, run)}), run)
 
     def _make_room(self, decision: OverlapDecision) -> None:
         for run_id in decision.replace:
@@ -248,14 +390,25 @@ class _OpenTurn:
             self.state = settle_attempt(self.state, end, now=self._now, draw=0.0)
         self.give_up.append(run_id)
 
-    def _new_run(self, fire: Fire, *, kind: RunKind, stands_for: int = 1, reason: str | None = None) -> Run:
+    def _new_run(
+        self,
+        fire: Fire,
+        *,
+        kind: RunKind,
+        stands_for: int = 1,
+        reason: str | None = None,
+        revision: int | None = None,
+    ) -> Run:
         self.state = count(self.state, started=1)
-        return run_for(self.state, fire, kind=kind, stands_for=stands_for, now=self._now, reason=reason)
+        return run_for(
+            self.state, fire, kind=kind, stands_for=stands_for, now=self._now, reason=reason, revision=revision
+        )
 
-    def _queue_catch_up(self, fire: Fire, *, stands_for: int) -> None:
+    def _queue_catch_up(self, fire: Fire, *, stands_for: int, revision: int | None = None) -> None:
         if is_used_up(self.state):
             return
-        run = self._new_run(fire, kind=RunKind.CATCH_UP, stands_for=stands_for, reason="waits in the catch-up lane")
+        reason = "waits in the catch-up lane"
+        run = self._new_run(fire, kind=RunKind.CATCH_UP, stands_for=stands_for, reason=reason, revision=revision)
         self.state = with_run(self.state.model_copy(update={"catch_up": (*self.state.catch_up, run)}), run)
 
     def _bound_catch_up(self, *, coming: int) -> None:
@@ -272,7 +425,8 @@ class _OpenTurn:
     def _end_unstarted(self, run: Run, outcome: Outcome, *, reason: str) -> None:
         missed = 1 if outcome in (Outcome.MISSED, Outcome.DROPPED) else 0
         skipped = 1 if outcome is Outcome.SKIPPED else 0
-        self.state = count(self.state, started=-1, missed=missed, skipped=skipped)
+        started = -1 if run.kind in COUNTED else 0
+        self.state = count(self.state, started=started, missed=missed, skipped=skipped)
         if missed:
             self.state = self.state.model_copy(update={"last_missed_at": self._now})
         self.state = with_run(self.state, end_before_start(run, outcome, now=self._now, reason=reason))
@@ -280,7 +434,7 @@ class _OpenTurn:
     def _dispatch(self, run: Run) -> None:
         state = self.state
         if run.attempt == 0:
-            detached = self._detach or state.runs_overlap or wants_workflow(state.definition)
+            detached = self._detach or state.runs_overlap or wants_workflow(definition_of(state, run))
             run = run.model_copy(
                 update={"detached": detached, "workflow_id": workflow_of(state, run, detached=detached)}
             )
@@ -296,6 +450,7 @@ class _OpenTurn:
             update={
                 "plan": plan.model_copy(update={"upcoming": plan.upcoming[1:]}),
                 "high_water": max(self.state.high_water, fire.nominal),
+                "before_skip": None,
             }
         )
 
@@ -312,7 +467,32 @@ def _is_beyond(plan: FirePlan, fire: Fire) -> bool:
     return plan.ask_again_at is not None and fire.target > plan.ask_again_at
 
 
-def _overlap_entry(fire: Fire, decision: OverlapDecision, *, revision: int) -> LedgerEntry:
+def next_decidable(state: JobState) -> Fire | None:
+    """Name the next fire, where nothing before it is left to be asked for."""
+    fire = next_fire(state)
+    if fire is None or is_used_up(state):
+        return None
+    if state.carried or state.plan is None:
+        return fire
+    return None if _is_beyond(state.plan, fire) else fire
+
+
+def waiting_now(state: JobState) -> tuple[Run, ...]:
+    """List the runs that wait for nothing but others to end, the next first. Fires wait as long as their job is paused."""
+    if state.lifecycle is not Lifecycle.PAUSED:
+        return state.waiting
+    return tuple(run for run in state.waiting if run.kind is RunKind.MANUAL)
+
+
+def next_in_lane(state: JobState) -> Run | None:
+    """Name the run of the catch-up lane that would start next. Missed fires wait as long as their job is paused."""
+    run = state.catch_up[0] if state.catch_up else None
+    if run is not None and state.lifecycle is Lifecycle.PAUSED and run.kind is not RunKind.REDRIVE:
+        return None
+    return run
+
+
+def _overlap_entry(fire: Fire, decision: OverlapDecision) -> LedgerEntry:
     dropped = decision.action is OverlapAction.DROP
     return LedgerEntry(
         first=fire.nominal,
@@ -320,5 +500,4 @@ def _overlap_entry(fire: Fire, decision: OverlapDecision, *, revision: int) -> L
         outcome=Outcome.DROPPED if dropped else Outcome.SKIPPED,
         reason=decision.reason,
         run_id=decision.blocked_by,
-        revision=revision,
     )

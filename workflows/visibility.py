@@ -30,7 +30,11 @@ MEMO_LIMIT = 500
 
 def next_fire(state: JobState) -> Fire | None:
     """Name the next fire of a job as far as its plan tells; ``None`` for a job that does not fire."""
-    if state.lifecycle is not Lifecycle.ACTIVE or state.plan is None:
+    if state.lifecycle is not Lifecycle.ACTIVE:
+        return None
+    if state.carried:
+        return state.carried[0].fire
+    if state.plan is None:
         return None
     return next((fire for fire in state.plan.upcoming if fire.nominal > state.high_water), None)
 

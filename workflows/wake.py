@@ -9,11 +9,12 @@ from zlib import crc32
 
 from workflows.alert import next_unmet
 from workflows.job import CatchUpPolicy, FirePlan, JobState, Lifecycle, OverlapPolicy, PlanRequest
-from workflows.job_state import is_used_up, with_entries
+from workflows.job_state import definition_of, is_used_up, with_entries
 from workflows.policies import entries_of_missed, is_blocking, may_start_catch_up, start_deadline
 from workflows.resilience import ENGINE_FLOOR
 from workflows.run import Run
 from workflows.schedule import Fire
+from workflows.turn import next_in_lane, waiting_now
 
 EVERY_FIRE_FOR = timedelta(seconds=8)
 """So long after its dispatch, a run that blocks others lets the job wake up for each of their fires."""
@@ -87,6 +88,7 @@ def plan_request(state: JobState, *, now: datetime) -> PlanRequest:
         after=state.high_water,
         now=now,
         stalled=was_stalled(state, now=now),
+        missed_until=state.missed_until,
         so_far=unfinished.missed if unfinished else None,
     )
 
@@ -106,12 +108,15 @@ def next_wake(state: JobState, *, now: datetime) -> datetime | None:
     times = [run.next_attempt_at for run in state.active if run.next_attempt_at is not None and not run.detached]
     if state.lifecycle is Lifecycle.ACTIVE and state.plan is not None and not is_used_up(state):
         times += _times_of_plan(state, state.plan, now=now)
-    if state.catch_up and state.next_catch_up_at and may_start_catch_up(state.definition, active=state.active):
+    times += [carried.fire.target for carried in state.carried]
+    if state.pause is not None and state.pause.until is not None and state.pause.until > now:
+        times.append(state.pause.until)
+    if next_in_lane(state) and state.next_catch_up_at and may_start_catch_up(state.definition, active=state.active):
         times.append(state.next_catch_up_at)
     unmet = next_unmet(state)
     times += [] if unmet is None else [unmet]
-    for run in state.waiting[:1]:
-        deadline = start_deadline(state.definition, run)
+    for run in waiting_now(state)[:1]:
+        deadline = start_deadline(definition_of(state, run), run)
         times += [] if deadline is None else [deadline + timedelta(milliseconds=1)]
     return min(times, default=None)
 

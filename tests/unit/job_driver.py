@@ -4,21 +4,34 @@ The clock is explicit, the planner is the real one, and an oracle that knows not
 a grid of seconds from which whole minutes are excluded.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from workflows.change import (
+    change_job,
+    is_pause_over,
+    must_settle,
+    pause_job,
+    refuse_trigger,
+    resume_job,
+    settle_survey,
+    survey_request,
+    trigger_job,
+)
+from workflows.command import ChangeCommand, TriggerCommand
 from workflows.contracts import scheduled_run_id
-from workflows.job import JobDefinition, JobState, LedgerEntry, Lifecycle, Tuning
+from workflows.job import JobDefinition, JobState, LedgerEntry, Lifecycle, Pause, PausedFires, Triggered, Tuning
 from workflows.job_state import find_run, is_used_up
 from workflows.lifecycle import begin, delete_job, register_again
 from workflows.outbox import sealed, without
-from workflows.planner import make_plan
+from workflows.planner import make_plan, make_survey
 from workflows.policies import is_blocking
 from workflows.resilience import AttemptEnd
-from workflows.run import FINAL_STATUSES, AttemptStatus, Outcome, Run, RunStatus
+from workflows.run import FINAL_STATUSES, AttemptStatus, Outcome, Run, RunKind, RunStatus
 from workflows.schedule import Exclusions, IntervalRule, Schedule
-from workflows.settlement import settle_attempt, settle_detached, settle_not_started
+from workflows.settlement import cancel_run, settle_attempt, settle_detached, settle_not_started
 from workflows.turn import SAME_MOMENT, Turn, decide_due, take_turn
 from workflows.wake import needs_plan, next_wake, plan_request, should_refill, was_stalled, with_plan
 
@@ -78,8 +91,8 @@ class Mirror:
 
     job_version: int = 0
 
-    def take(self, state: JobState, *, grid: Grid) -> JobState:
-        """Write what the state has not sent; versions only rise."""
+    def take(self, state: JobState, *, grids: Mapping[int, Grid]) -> JobState:
+        """Write what the state has not sent; versions only rise. ``grids`` are by the revision that has them."""
         state = sealed(state)
         sent = state.outbox
         assert sent.job is not None
@@ -93,7 +106,7 @@ class Mirror:
             assert attempt.version > self.attempts.get(key, 0)
             self.attempts[key] = attempt.version
         for record in sent.ledger:
-            self._enter(record.entry, grid)
+            self._enter(record.entry, grids[record.entry.revision])
         return state.model_copy(update={"outbox": without(state.outbox, sent)})
 
     def _enter(self, entry: LedgerEntry, grid: Grid) -> None:
@@ -113,7 +126,9 @@ class JobDriver:
         self, definition: JobDefinition, *, grid: Grid, now: datetime = NOON, tuning: Tuning | None = None
     ) -> None:
         self.now = now
-        self.grid = grid
+        self.grids = {1: grid}
+        """By the revision that has them."""
+
         self.tuning = tuning or Tuning()
         registered = JobState(job_id=JOB, definition=definition, registered_at=now, high_water=now, version=1)
         self.state = begin(registered, now=now)
@@ -127,6 +142,9 @@ class JobDriver:
         self.cancelled: list[str] = []
         """Runs that were asked to end, or given up."""
 
+        self.started_paused: list[Run] = []
+        """First attempts that were dispatched while the job was paused."""
+
         self.wakes = 0
 
     @property
@@ -134,15 +152,21 @@ class JobDriver:
         """The definition in force."""
         return self.state.definition
 
+    @property
+    def grid(self) -> Grid:
+        """The grid in force."""
+        return self.grids[self.state.revision]
+
     def wake(self, *, detach: bool = False) -> None:
         """Take turns at this moment until nothing is left to do."""
         self.wakes += 1
         for _ in range(500):
+            self._end_pause_in_time()
             self._plan()
             self._carry_out(take_turn(self.state, now=self.now, detach=detach))
             if should_refill(self.state):
                 self._ask_planner()
-            self.state = self.mirror.take(self.state, grid=self.grid)
+            self.state = self.mirror.take(self.state, grids=self.grids)
             wake_at = next_wake(self.state, now=self.now)
             if not needs_plan(self.state, now=self.now) and (wake_at is None or wake_at > self.now):
                 return
@@ -187,27 +211,79 @@ class JobDriver:
 
     def delete(self, *, cancel_active: bool = False) -> None:
         """Delete the job, as its workflow does: planned first."""
-        self._plan()
-        while True:
-            self._carry_out(decide_due(self.state, now=self.now))
-            if not needs_plan(self.state, now=self.now):
-                break
-            self._plan()
+        self._decide_due()
+        if self.state.lifecycle is Lifecycle.PAUSED:
+            self._settle(self.now)
         self._carry_out(delete_job(self.state, now=self.now, cancel_active=cancel_active))
         self.wake()
 
     def register(self, definition: JobDefinition, *, grid: Grid) -> None:
         """Register the deleted job again, in the same workflow."""
-        registration = JobState(job_id=JOB, definition=definition, registered_at=self.now, high_water=self.now)
+        registration = JobState(
+            job_id=JOB,
+            definition=definition,
+            registered_at=self.now,
+            high_water=self.now,
+            revision=self.state.revision + 1,
+        )
         self.state = register_again(self.state, registration, now=self.now)
-        self.grid = grid
-        # A job that had only excluded fires left has told them ahead, and then completed.
-        self.mirror.ledger = {nominal: entry for nominal, entry in self.mirror.ledger.items() if nominal <= self.now}
+        self.grids[self.state.revision] = grid
+        self._forget_what_was_told_ahead()
+        self.wake()
+
+    def change(self, definition: JobDefinition, *, grid: Grid | None = None, enabled: bool | None = None) -> None:
+        """Change the job, as its workflow does."""
+        self._decide_due()
+        command = ChangeCommand(definition=definition, enabled=enabled)
+        if must_settle(self.state, command):
+            self._settle(self.now)
+        grid = grid or self.grid
+        if definition.schedule != self.definition.schedule:
+            self.state = self.mirror.take(self.state, grids=self.grids)
+            self._forget_what_was_told_ahead()
+        self.state = change_job(self.state, command, now=self.now)
+        self.grids[self.state.revision] = grid
+        self.wake()
+
+    def pause(self, *, until: datetime | None = None, catch_up: PausedFires = PausedFires.NONE) -> None:
+        """Pause the job, as its workflow does."""
+        self._decide_due()
+        pause = Pause(at=self.now, until=until, catch_up=catch_up)
+        self.state = pause_job(self.state, pause, now=self.now)
+        self.wake()
+
+    def resume(self, *, catch_up: PausedFires = PausedFires.NONE) -> None:
+        """Resume the paused job, as its workflow does."""
+        self._decide_due()
+        if catch_up is PausedFires.NONE:
+            self._settle(self.now)
+        self.state = resume_job(self.state, at=self.now, catch_up=catch_up, now=self.now)
+        self.wake()
+
+    def trigger(self, request_id: str, **fields: Any) -> Triggered:
+        """Trigger the job, as its workflow does."""
+        self._decide_due()
+        command = TriggerCommand(request_id=request_id, **fields)
+        assert not refuse_trigger(self.state, command)
+        turn, triggered = trigger_job(self.state, command, now=self.now)
+        self._carry_out(turn)
+        self.wake()
+        return triggered
+
+    def cancel(self, run_id: str) -> None:
+        """Cancel a run, as the job's workflow does."""
+        self._decide_due()
+        state, cancel = cancel_run(self.state, run_id, now=self.now, reason="on request")
+        self._carry_out(Turn(state=state, cancel=cancel))
         self.wake()
 
     def live(self) -> list[Run]:
         """List the active runs that are in the way of live fires."""
         return [run for run in self.state.active if is_blocking(run)]
+
+    def held(self) -> list[Run]:
+        """List the runs that are not final."""
+        return [*self.state.active, *self.state.waiting, *self.state.catch_up]
 
     def started(self) -> list[int]:
         """List the fires that were dispatched for the first time, in seconds after noon, in that order."""
@@ -216,8 +292,8 @@ class JobDriver:
 
     def outcomes(self) -> dict[int, Outcome]:
         """Tell the outcome of every fire decided so far, by its second after noon. Each has one, or this raises."""
-        runs = {run.run_id: run for _, run in self.mirror.runs.values()}
-        runs |= {run.run_id: run for run in self.state.active}
+        known = [*(run for _, run in self.mirror.runs.values()), *self.state.active]
+        runs = {run.run_id: run for run in known if run.kind is not RunKind.MANUAL}
         told = {nominal: entry.outcome for nominal, entry in self.mirror.ledger.items()}
         for run in runs.values():
             assert run.scheduled_at not in told, f"{run.scheduled_at} has a run and a ledger entry"
@@ -227,6 +303,32 @@ class JobDriver:
     def is_firing(self) -> bool:
         """Whether further fires count."""
         return self.state.lifecycle is Lifecycle.ACTIVE and not is_used_up(self.state)
+
+    def _decide_due(self) -> None:
+        self._end_pause_in_time()
+        self._plan()
+        while True:
+            self._carry_out(decide_due(self.state, now=self.now))
+            if not needs_plan(self.state, now=self.now):
+                return
+            self._plan()
+
+    def _settle(self, until: datetime) -> None:
+        while self.state.high_water < until and not is_used_up(self.state):
+            survey = make_survey(survey_request(self.state, until=until))
+            self.state = settle_survey(self.state, survey, at=until)
+
+    def _end_pause_in_time(self) -> None:
+        pause = self.state.pause
+        if pause is None or pause.until is None or not is_pause_over(self.state, now=self.now):
+            return
+        if pause.catch_up is PausedFires.NONE:
+            self._settle(pause.until)
+        self.state = resume_job(self.state, at=pause.until, catch_up=pause.catch_up, now=self.now)
+
+    def _forget_what_was_told_ahead(self) -> None:
+        # Fires that were used up, and those of a job that had only excluded ones left, are told ahead.
+        self.mirror.ledger = {nominal: entry for nominal, entry in self.mirror.ledger.items() if nominal <= self.now}
 
     def _plan(self) -> None:
         for _ in range(100):
@@ -248,6 +350,8 @@ class JobDriver:
             assert run.run_id not in self.out, "two attempts of one run at once"
             self.out[run.run_id] = run
             self.dispatched.append(run)
+            if self.state.lifecycle is Lifecycle.PAUSED and run.attempt == 1 and not run.parkings:
+                self.started_paused.append(run)
         for run in map(self.out.pop, turn.give_up):
             if run.detached:
                 # Its workflow is cancelled, and says so.

@@ -39,7 +39,7 @@ def test_a_minimal_body_gets_every_default_of_the_kernel() -> None:
     request = read()
     assert request.definition == expected
     assert request.job_id == "j_1"
-    assert request.enabled
+    assert request.enabled is None
     assert request.warnings == ()
 
 

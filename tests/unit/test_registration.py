@@ -62,6 +62,7 @@ def test_the_request_itself_is_remembered_under_its_key() -> None:
     """A request that is repeated after a crash finds its own answer; the definition is not kept twice."""
     (answer,) = state_of(request_of()).answers
     assert answer.key == "k"
+    assert answer.record is not None
     assert answer.record.definition == JobDefinition()
     assert answer.refusal == ""
 

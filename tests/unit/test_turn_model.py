@@ -4,6 +4,7 @@ Hypothesis chooses the definition, lets time pass with and without workers, ends
 again. What must be true is said here alone, against a grid of fires that is plain arithmetic.
 """
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -19,12 +20,16 @@ from workflows.job import (
     JobDefinition,
     Lifecycle,
     OverlapPolicy,
+    PausedFires,
     RetryPolicy,
+    TriggerOutcome,
     Tuning,
 )
 from workflows.observation import Observation, seen_run
 from workflows.run import AttemptStatus, Failure, Outcome, Run, RunKind, RunStatus
 from workflows.settlement import show_run
+from workflows.turn import next_decidable
+from workflows.visibility import next_fire
 
 SPANS = st.sampled_from([0.05, 0.5, 1, 3, 10, 61, 200, 900]).map(lambda seconds: timedelta(seconds=seconds))
 
@@ -34,6 +39,9 @@ GRIDS = st.builds(
     excluded_minutes=st.sampled_from([frozenset[int](), frozenset({1, 2, 15}), frozenset({30})]),
     end_at=st.sampled_from([None, None, NOON + timedelta(minutes=20)]),
 )
+
+
+CATCH_UPS = st.sampled_from(PausedFires)
 
 
 @st.composite
@@ -64,6 +72,16 @@ def definitions(draw: st.DrawFn, grid: Grid) -> JobDefinition:
     )
 
 
+@dataclass(frozen=True)
+class Era:
+    """A time with one definition: of the fires after its beginning."""
+
+    begun: datetime
+    revision: int
+    grid: Grid
+    definition: JobDefinition
+
+
 class JobMachine(RuleBasedStateMachine):
     """One job."""
 
@@ -71,8 +89,13 @@ class JobMachine(RuleBasedStateMachine):
     begun: datetime
     """Since when fires count; from the present registration."""
 
+    eras: list[Era]
+    """What was in force when, since the present registration."""
+
     seen: int = 0
     """Dispatches that were checked."""
+
+    triggers: int = 0
 
     high_water: datetime
     version: int = 0
@@ -83,6 +106,7 @@ class JobMachine(RuleBasedStateMachine):
         definition = data.draw(definitions(grid))
         self.driver = JobDriver(definition, grid=grid, tuning=Tuning(batch_size=batch))
         self.begun = self.high_water = self.driver.now
+        self.eras = [Era(self.begun, 1, grid, definition)]
         self.driver.wake()
 
     @rule(span=SPANS)
@@ -151,6 +175,7 @@ class JobMachine(RuleBasedStateMachine):
         """Perhaps as the first thing after an outage."""
         self.driver.now += late
         straddling = self._excluded_not_told()
+        self.high_water = min(self.high_water, self.driver.now)
         self.driver.delete(cancel_active=cancel_active)
         told = self.driver.outcomes()
         due = self._due(through=self.driver.now)
@@ -161,24 +186,103 @@ class JobMachine(RuleBasedStateMachine):
     @rule(data=st.data(), grid=GRIDS)
     def register_again(self, data: st.DataObject, grid: Grid) -> None:
         """While runs of before may still be active."""
-        self.driver.register(data.draw(definitions(grid)), grid=grid)
+        definition = data.draw(definitions(grid))
+        self.driver.register(definition, grid=grid)
         self.begun = self.driver.state.registered_at
+        self.eras = [Era(self.begun, self.driver.state.revision, grid, definition)]
+        self.triggers = 0
+
+    @precondition(lambda self: self.driver.state.lifecycle is not Lifecycle.DELETED)
+    @rule(data=st.data(), grid=GRIDS, late=SPANS, enabled=st.sampled_from([None, None, True, False]))
+    def change(self, data: st.DataObject, grid: Grid, late: timedelta, enabled: bool | None) -> None:
+        """To another schedule and other policies, perhaps as the first thing after an outage."""
+        self.driver.now += late
+        self._note_change(data.draw(definitions(grid)), grid)
+        self.high_water = min(self.high_water, self.driver.now)
+        self.driver.change(self.eras[-1].definition, grid=grid, enabled=enabled)
+
+    @precondition(lambda self: self.driver.state.lifecycle is not Lifecycle.DELETED)
+    @rule(number=st.integers(0, 2), late=SPANS)
+    def change_payload(self, number: int, late: timedelta) -> None:
+        """No fire moves, and one that has not come is never started by it."""
+        self.driver.now += late
+        self.driver.wake()
+        state = self.driver.state
+        before, expected = len(self.driver.dispatched), next_fire(state)
+        definition = self.driver.definition.model_copy(update={"payload": number})
+        self._note_change(definition, self.driver.grid)
+        self.driver.change(definition)
+        assert len(self.driver.dispatched) == before
+        assert next_fire(self.driver.state) == expected
+        assert self.driver.state.counts.started == state.counts.started
+
+    @precondition(lambda self: self.driver.state.lifecycle in (Lifecycle.ACTIVE, Lifecycle.PAUSED))
+    @rule(late=SPANS, until=st.sampled_from([None, None, *map(timedelta, [0, 0, 0], [1, 70, 900])]), catch_up=CATCH_UPS)
+    def pause(self, late: timedelta, until: timedelta | None, catch_up: PausedFires) -> None:
+        """For a while, or until somebody resumes it; again, too."""
+        self.driver.now += late
+        self.driver.wake()
+        if self.driver.state.lifecycle in (Lifecycle.ACTIVE, Lifecycle.PAUSED):
+            self.driver.pause(until=None if until is None else self.driver.now + until, catch_up=catch_up)
+
+    @precondition(lambda self: self.driver.state.lifecycle is Lifecycle.PAUSED)
+    @rule(late=SPANS, catch_up=CATCH_UPS)
+    def resume(self, late: timedelta, catch_up: PausedFires) -> None:
+        """What fell into the pause is told, and runs only if that was asked for."""
+        self.driver.now += late
+        self.driver.wake()
+        if self.driver.state.lifecycle is Lifecycle.PAUSED:
+            self.driver.resume(catch_up=catch_up)
+
+    @precondition(lambda self: self.driver.state.lifecycle is not Lifecycle.DELETED)
+    @rule(late=SPANS, overlap=st.sampled_from([None, None, *OverlapPolicy]), skip_next=st.booleans())
+    def trigger(self, late: timedelta, overlap: OverlapPolicy | None, skip_next: bool) -> None:
+        """It says what became of it, and may use up the next fire."""
+        self.driver.now += late
+        self.driver.wake()
+        self.triggers += 1
+        coming = next_fire(self.driver.state)
+        skip_next = skip_next and next_decidable(self.driver.state) is not None
+        told = self.driver.trigger(
+            f"{self.driver.state.revision}-{self.triggers}", overlap=overlap, skip_next=skip_next
+        )
+        run = self._find(told.run_id)
+        assert run.kind is RunKind.MANUAL
+        if told.outcome is TriggerOutcome.SKIPPED:
+            assert (run.status, told.consumed) == (RunStatus.CANCELLED, None)
+        elif skip_next:
+            assert coming is not None
+            assert told.consumed == coming.nominal
+            assert self.driver.outcomes()[_second(coming.nominal)] is Outcome.CONSUMED
+
+    @precondition(lambda self: bool(self.driver.held()))
+    @rule(data=st.data())
+    def cancel_run(self, data: st.DataObject) -> None:
+        """Wherever it stands: it ends at once, or is asked to."""
+        run = data.draw(st.sampled_from(self.driver.held()))
+        self.driver.cancel(run.run_id)
+        assert run.run_id in self.driver.state.cancelling or self._find(run.run_id).status is RunStatus.CANCELLED
 
     @invariant()
     def every_fire_has_one_outcome(self) -> None:
         """Promise 1: what is due is told once, unless it is blocked and about to be told together with others."""
         driver = self.driver
-        if driver.state.lifecycle is not Lifecycle.ACTIVE:
+        if driver.state.lifecycle not in (Lifecycle.ACTIVE, Lifecycle.PAUSED):
             driver.outcomes()
             return
         told = driver.outcomes()
         decided = {nominal for nominal, _ in self._due(through=driver.state.high_water)}
         counted = {second for second in told if second > _second(self.begun)}
+        carried = {_second(each.fire.nominal) for each in driver.state.carried}
         assert counted <= decided
-        assert decided - counted <= self._beyond_max_runs(decided)
+        assert not carried & counted
+        assert decided - counted - carried <= self._beyond_max_runs(decided)
+        if driver.state.lifecycle is Lifecycle.PAUSED:
+            return
         plan = driver.state.plan
         if plan is not None and driver.is_firing():
             due = {nominal for nominal, wanted in self._due(through=driver.now - plan.offset) if wanted}
+            due -= {nominal for nominal in due if nominal <= _second(driver.state.high_water)}
             planned = {_second(fire.nominal) for fire in plan.upcoming}
             assert due - decided <= planned
             assert due <= decided or driver.live()
@@ -202,9 +306,38 @@ class JobMachine(RuleBasedStateMachine):
         assert len(set(attempts)) == len(attempts)
 
     @invariant()
+    def the_next_fire_is_the_models(self) -> None:
+        """As it is shown: what is carried, or else the first wanted fire after all that is decided."""
+        state = self.driver.state
+        shown = next_fire(state)
+        if shown is None or state.carried:
+            return
+        last = state.high_water + timedelta(hours=2)
+        wanted = [nominal for nominal, is_wanted in self.driver.grid.fires(state.high_water, last) if is_wanted]
+        assert shown.nominal == wanted[0]
+
+    @invariant()
+    def a_paused_job_starts_only_what_it_is_told_to(self) -> None:
+        """And what has begun goes on."""
+        assert {run.kind for run in self.driver.started_paused} <= {RunKind.MANUAL}
+
+    @invariant()
+    def a_fire_runs_under_the_definition_of_its_time(self) -> None:
+        """Unless a pause put its decision off."""
+        if any(run.outcome is Outcome.PAUSED for _, run in self.driver.mirror.runs.values()) or self._was_paused():
+            return
+        for run in self.driver.dispatched:
+            if run.kind is RunKind.SCHEDULED and run.created_at >= self.begun and run.scheduled_at > self.begun:
+                era = next(each for each in reversed(self.eras) if each.begun < run.scheduled_at)
+                assert run.revision == era.revision, (run, self.eras)
+
+    @invariant()
     def overlap_keeps_its_bound(self) -> None:
         """One live run, or as many as ``allow`` allows; waiting ones within the buffer."""
         definition, state = self.driver.definition, self.driver.state
+        if len(self.eras) > 1 or self.triggers:
+            # Runs that began or wait under another policy, or one of their own.
+            return
         allowed = definition.max_concurrent if definition.overlap is OverlapPolicy.ALLOW else 1
         assert len(self.driver.live()) <= allowed
         buffered = {OverlapPolicy.BUFFER_ONE: 1, OverlapPolicy.CANCEL_OTHER: 1}
@@ -214,15 +347,15 @@ class JobMachine(RuleBasedStateMachine):
     @invariant()
     def catch_up_takes_turns(self) -> None:
         """One at a time, at the rate, within the bound; and only policies that run anything have any."""
-        definition, state = self.driver.definition, self.driver.state
+        state = self.driver.state
         assert sum(run.kind is RunKind.CATCH_UP and not run.superseded for run in state.active) <= 1
-        assert len(state.catch_up) <= definition.max_missed
+        assert len(state.catch_up) <= max(era.definition.max_missed for era in self.eras)
         starts = [
             run.dispatched_at
             for run in self.driver.dispatched
             if run.kind is RunKind.CATCH_UP and run.attempt == 1 and not run.parkings and run.created_at >= self.begun
         ]
-        pause = timedelta(minutes=1) / definition.catch_up_rate
+        pause = timedelta(minutes=1) / max(era.definition.catch_up_rate for era in self.eras)
         for earlier, later in pairwise(starts):
             assert earlier is not None
             assert later is not None
@@ -232,8 +365,8 @@ class JobMachine(RuleBasedStateMachine):
     def max_runs_is_kept(self) -> None:
         """And every count is what happened."""
         state = self.driver.state
-        bound = state.definition.schedule.max_runs
-        assert bound is None or state.counts.started <= bound
+        bounds = [era.definition.schedule.max_runs for era in self.eras]
+        assert None in bounds or state.counts.started <= max(bound for bound in bounds if bound is not None)
         assert min(dict(state.counts).values()) >= 0
 
     def _pick(self, data: st.DataObject, *, detached: bool | None = None) -> Run:
@@ -241,13 +374,31 @@ class JobMachine(RuleBasedStateMachine):
         return data.draw(st.sampled_from(runs))
 
     def _due(self, *, through: datetime) -> list[tuple[int, bool]]:
-        return [(_second(nominal), wanted) for nominal, wanted in self.driver.grid.fires(self.begun, through)]
+        ends = [era.begun for era in self.eras[1:]] + [through]
+        return [
+            (_second(nominal), wanted)
+            for era, end in zip(self.eras, ends, strict=True)
+            for nominal, wanted in era.grid.fires(era.begun, min(end, through))
+        ]
+
+    def _find(self, run_id: str) -> Run:
+        active = [run for run in self.driver.held() if run.run_id == run_id]
+        return active[0] if active else self.driver.mirror.runs[run_id][1]
+
+    def _note_change(self, definition: JobDefinition, grid: Grid) -> None:
+        if definition != self.driver.definition:
+            self.eras.append(Era(self.driver.now, self.driver.state.revision + 1, grid, definition))
+
+    def _was_paused(self) -> bool:
+        return any(entry.outcome is Outcome.PAUSED for entry in self.driver.mirror.entries) or (
+            self.driver.state.lifecycle is Lifecycle.PAUSED or self.driver.state.missed_until is not None
+        )
 
     def _excluded_not_told(self) -> set[int]:
         return {nominal for nominal, wanted in self._due(through=self.driver.now) if not wanted}
 
     def _was_used_up(self) -> bool:
-        return self.driver.definition.schedule.max_runs is not None
+        return any(era.definition.schedule.max_runs is not None for era in self.eras)
 
     def _beyond_max_runs(self, decided: set[int]) -> set[int]:
         """Fires after the last run that ``max_runs`` allows are none."""

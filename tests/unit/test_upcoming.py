@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from api.upcoming import undecided_entries, upcoming_fires
+from workflows.fire_times import jitter_offset
 from workflows.job import JobCounts, JobDefinition, JobRecord, Lifecycle
 from workflows.run import Outcome
 from workflows.schedule import CronRule, Exclusions, Schedule
@@ -33,7 +34,7 @@ def nominals(record: JobRecord, *, count: int = 3) -> list[datetime]:
 def test_the_first_upcoming_fire_is_next_run_at() -> None:
     """One answer everywhere, also when that fire is overdue."""
     late = NOON - timedelta(minutes=45)
-    record = record_of(HOURLY, next_run_at=late)
+    record = record_of(HOURLY, next_run_at=late, high_water=late - HOUR)
     assert nominals(record) == [late, late + HOUR, late + 2 * HOUR]
     assert upcoming_fires(record, count=1, now=NOON)[0].local == "2026-06-08T17:00:00+05:45"
 
@@ -49,13 +50,41 @@ def test_a_job_that_does_not_fire_has_no_upcoming_fires() -> None:
     """Paused, completed, deleted."""
     for lifecycle in (Lifecycle.PAUSED, Lifecycle.COMPLETED, Lifecycle.DELETED):
         assert nominals(record_of(HOURLY, lifecycle=lifecycle)) == []
-        assert not undecided_entries(record_of(HOURLY, lifecycle=lifecycle), start=NOON, end=NOON + HOUR)
+    for lifecycle in (Lifecycle.COMPLETED, Lifecycle.DELETED):
+        assert not undecided_entries(record_of(HOURLY, lifecycle=lifecycle), start=NOON, end=NOON + HOUR, now=NOON)
+
+
+def test_a_fire_that_was_carried_over_a_change_is_upcoming_and_its_schedule_is_not() -> None:
+    """Between its nominal and its target time the job was changed: the old fire comes first, then those of the new schedule."""
+    carried, changed_at = NOON + timedelta(minutes=15), NOON + timedelta(minutes=15, seconds=10)
+    minutely = HOURLY.model_copy(update={"rule": CronRule(expression="* * * * *")})
+    record = record_of(
+        minutely, next_run_at=carried, next_target_at=carried + timedelta(seconds=33), high_water=changed_at
+    )
+    fires = upcoming_fires(record, count=2, now=changed_at)
+    assert [(fire.nominal, fire.target) for fire in fires] == [
+        (carried, carried + timedelta(seconds=33)),
+        (carried + timedelta(minutes=1), carried + timedelta(minutes=1)),
+    ]
+
+
+def test_what_falls_into_a_pause_is_told_while_it_lasts() -> None:
+    """As paused; a fire whose target is still to come may be in time for a resume."""
+    jittered = HOURLY.model_copy(update={"time_critical": False, "jitter_window_seconds": 600.0})
+    record = record_of(jittered, lifecycle=Lifecycle.PAUSED)
+    offset = jitter_offset(jittered, job_id="j")
+    second = NOON + timedelta(hours=1, minutes=15)
+    for now, outcome in ((second + offset, Outcome.PAUSED), (second + offset / 2, Outcome.PENDING)):
+        entries = undecided_entries(record, start=NOON, end=now, now=now)
+        assert sum(entry.count for entry in entries) == 2
+        assert (entries[0].first, entries[0].outcome) == (NOON + timedelta(minutes=15), Outcome.PAUSED)
+        assert (entries[-1].last, entries[-1].outcome) == (second, outcome)
 
 
 def test_fires_that_nobody_has_decided_are_pending_in_the_ledger() -> None:
     """While the workers are away, nothing that is due is missing from the ledger; what is excluded is not due."""
     schedule = HOURLY.model_copy(update={"exclude": Exclusions(cron=("0 19 * * *",))})
-    entries = undecided_entries(record_of(schedule), start=NOON - HOUR, end=NOON + 3 * HOUR)
+    entries = undecided_entries(record_of(schedule), start=NOON - HOUR, end=NOON + 3 * HOUR, now=NOON)
     assert [(entry.first, entry.count, entry.outcome) for entry in entries] == [
         (NOON + timedelta(minutes=15), 1, Outcome.PENDING),
         (NOON + timedelta(hours=2, minutes=15), 1, Outcome.PENDING),
@@ -65,5 +94,5 @@ def test_fires_that_nobody_has_decided_are_pending_in_the_ledger() -> None:
 def test_what_is_decided_is_not_told_again() -> None:
     """Fires up to the high-water mark are the mirror's to tell; the range begins inclusively."""
     after = NOON + timedelta(minutes=15)
-    assert not undecided_entries(record_of(HOURLY, high_water=after), start=NOON, end=after)
-    assert undecided_entries(record_of(HOURLY), start=after, end=after)[0].first == after
+    assert not undecided_entries(record_of(HOURLY, high_water=after), start=NOON, end=after, now=after)
+    assert undecided_entries(record_of(HOURLY), start=after, end=after, now=after)[0].first == after

@@ -42,6 +42,7 @@ from workflows.contracts import (
     PLAN_FIRES,
     RECORD_EVENTS,
     SEND_ALERT,
+    SURVEY_FIRES,
     UPDATE_DELETE,
     UPDATE_REDRIVE,
     UPDATE_REGISTER,
@@ -58,13 +59,14 @@ from workflows.job import (
     Lifecycle,
     MirrorBatch,
     PlanRequest,
+    SurveyRequest,
     Tuning,
 )
-from workflows.planner import make_plan
+from workflows.planner import make_plan, make_survey
 from workflows.redrive import redrive_run_id
 from workflows.revival import revived_state
 from workflows.run import Attempt, Outcome, Run, RunKind, RunStatus
-from workflows.schedule import IntervalRule, Schedule
+from workflows.schedule import FireSurvey, IntervalRule, Schedule
 from workflows.target import ActivityTarget
 
 _NO_BUGS: Final = (
@@ -188,6 +190,13 @@ class Planner:
         if request.job_id in self.broken and self.asked[request.job_id] > 1:
             raise RuntimeError("no such zone")
         return make_plan(request, tuning=self.tunings.get(request.job_id, self.default))
+
+    @activity.defn(name=SURVEY_FIRES)
+    def survey_fires(self, request: SurveyRequest) -> FireSurvey:
+        """Answer as the real one does."""
+        if self.broken:
+            raise RuntimeError("no such zone")
+        return make_survey(request)
 
 
 @dataclass
@@ -333,6 +342,7 @@ class Harness:
         own = OwnActivities(
             local=[
                 self.planner.plan_fires,
+                self.planner.survey_fires,
                 self.mirror.record_events,
                 admissions.admit_attempt,
                 admissions.note_attempt,

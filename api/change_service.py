@@ -1,0 +1,188 @@
+"""What changing a job promises: it is replaced as a whole or in part, once, and only where something differs.
+
+The mirror is looked at first: a request that changes nothing costs no workflow task, and a revision that was not the caller's
+is refused without one. The job's workflow looks again, and decides.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+
+from anyio import to_thread
+from pydantic import JsonValue
+
+from activities.job_control import JobControl, JobIsGone
+from activities.queries import Queries
+from activities.redrive import GONE
+from api.answer import JobAnswer
+from api.audit import Audit, job_facts
+from api.job_body import JobRequest, read_job
+from api.job_document import job_document, patched_document
+from api.problem import FieldError, InvalidRequest
+from api.quota import Quotas
+from api.registration import changed_state, new_command_key
+from api.request import Precondition
+from api.service import JobService
+from workflows.change import is_same_definition
+from workflows.command import ChangeCommand
+from workflows.contracts import JOB_ID_PATTERN
+from workflows.error import Conflict, Unavailable
+from workflows.job import JobRecord, Lifecycle, MirrorBatch
+from workflows.outbox import job_record
+from workflows.schedule_parser import check_fires
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenJob:
+    """A job after a write."""
+
+    job: JobAnswer
+    is_new: bool = False
+
+
+class ChangeService:
+    """Changes of jobs, on behalf of one tenant a call."""
+
+    def __init__(
+        self, *, jobs: JobService, queries: Queries, control: JobControl, audit: Audit, quotas: Quotas
+    ) -> None:
+        self._jobs = jobs
+        self._audit = audit
+        self._quotas = quotas
+        self._queries = queries
+        self._control = control
+
+    async def put_job(
+        self, job_id: str, body: JsonValue, *, tenant: str, key: str | None, precondition: Precondition
+    ) -> WrittenJob:
+        """Create a job, or replace the one that is there.
+
+        Raises:
+            InvalidRequest: the body is wrong, or its payload is none that the job's workers take.
+            InvalidSchedule: the new schedule never fires.
+            RevisionMismatch: the job has another revision than the caller has seen.
+            PreconditionRequired: the caller does not say which it has seen, and must.
+            QuotaExceeded: the tenant has as much as it may have.
+            Unavailable: the job may be written all the same.
+        """
+        request = await self._read(_with_id(body, job_id), job_id=job_id)
+        async with self._control.turn(tenant=tenant, job_id=job_id):
+            before = await self._queries.get_job(tenant, job_id)
+            precondition.check(before)
+            try:
+                is_new, warnings = await self._put(request, before, tenant=tenant, key=key, precondition=precondition)
+            except Conflict:
+                # Another process may have registered it in this very moment.
+                before = await self._queries.get_job(tenant, job_id)
+                if not _is_there(before):
+                    raise
+                precondition.check(before)
+                is_new, warnings = await self._put(request, before, tenant=tenant, key=key, precondition=precondition)
+        return WrittenJob(job=await self._describe(tenant, request, warnings=warnings), is_new=is_new)
+
+    async def patch_job(
+        self, job_id: str, patch: JsonValue, *, tenant: str, key: str | None, precondition: Precondition
+    ) -> JobAnswer:
+        """Change the fields of a job that a merge patch names. Raises as ``put_job`` does, and ``NotFound``."""
+        if not isinstance(patch, dict):
+            raise InvalidRequest(FieldError(pointer="", detail="give an object with the fields that change"))
+        async with self._control.turn(tenant=tenant, job_id=job_id):
+            before = await self._jobs.find(tenant, job_id)
+            if before.lifecycle is Lifecycle.DELETED:
+                raise Conflict("the job is deleted; PUT or POST registers it again")
+            precondition.check(before)
+            enabled = before.lifecycle is not Lifecycle.PAUSED
+            document = job_document(before.definition, job_id=job_id, enabled=enabled)
+            request = await self._read(_with_id(patched_document(document, patch), job_id), job_id=job_id)
+            warnings = await self._change(before, request, key=key, precondition=precondition)
+        return await self._describe(tenant, request, warnings=warnings)
+
+    async def _put(
+        self,
+        request: JobRequest,
+        before: JobRecord | None,
+        *,
+        tenant: str,
+        key: str | None,
+        precondition: Precondition,
+    ) -> tuple[bool, tuple[str, ...]]:
+        """Write a job; say whether it is new, and answer warnings."""
+        if before is not None and _is_there(before):
+            return False, await self._change(before, request, key=key, precondition=precondition)
+        warnings = await self._jobs.register(request, tenant=tenant, key=key or new_command_key(), before=before)
+        return True, warnings
+
+    async def _describe(self, tenant: str, request: JobRequest, *, warnings: tuple[str, ...]) -> JobAnswer:
+        record = await self._jobs.find(tenant, request.job_id)
+        return await self._jobs.describe(record, warnings=(*request.warnings, *warnings))
+
+    async def _read(self, body: JsonValue, *, job_id: str) -> JobRequest:
+        return await to_thread.run_sync(partial(read_job, body, default_id=job_id))
+
+    async def _change(
+        self, before: JobRecord, request: JobRequest, *, key: str | None, precondition: Precondition
+    ) -> tuple[str, ...]:
+        if not _differs(before, request):
+            return ()
+        old, new = before.definition, request.definition
+        if old.schedule != new.schedule:
+            check = partial(check_fires, request.schedule, job_id=before.job_id, after=datetime.now(UTC))
+            await to_thread.run_sync(check)
+        is_other_call = (old.target, old.payload) != (new.target, new.payload)
+        warnings = await self._jobs.check_payload(new) if is_other_call else ()
+        await self._jobs.require_temporal()
+        command = ChangeCommand(
+            key=key or new_command_key(),
+            definition=new,
+            enabled=request.enabled,
+            expected=precondition.revision,
+        )
+        tenant, job_id = before.tenant, before.job_id
+        async with (
+            self._quotas.claiming(job_id, new.schedule, tenant=tenant),
+            self._audit.recording("job.change", tenant=tenant, job_id=job_id, before=job_facts(before)) as note,
+        ):
+            record = await self._apply(before, command)
+            note.after = job_facts(record)
+        await self._jobs.write_through(MirrorBatch(job=record))
+        return warnings
+
+    async def _apply(self, before: JobRecord, command: ChangeCommand) -> JobRecord:
+        tenant, job_id = before.tenant, before.job_id
+        try:
+            return await self._control.change(command, tenant=tenant, job_id=job_id)
+        except JobIsGone as error:
+            if before.lifecycle is not Lifecycle.COMPLETED:
+                raise Conflict(GONE) from error
+        last = await self._queries.get_last_run(before)
+        state = await to_thread.run_sync(partial(changed_state, before, last, command, now=datetime.now(UTC)))
+        if await self._control.resume(state):
+            return job_record(state)
+        try:
+            return await self._control.change(command, tenant=tenant, job_id=job_id)
+        except JobIsGone as error:
+            raise Unavailable("the workflow of this job is just ending") from error
+
+
+def _is_there(record: JobRecord | None) -> bool:
+    return record is not None and record.lifecycle is not Lifecycle.DELETED
+
+
+def _differs(before: JobRecord, request: JobRequest) -> bool:
+    """Say whether there is anything to do."""
+    if not is_same_definition(before.definition, request.definition):
+        return True
+    is_other_state = {True: before.lifecycle is Lifecycle.PAUSED, False: before.lifecycle is Lifecycle.ACTIVE}
+    return request.enabled is not None and is_other_state[request.enabled]
+
+
+def _with_id(body: JsonValue, job_id: str) -> JsonValue:
+    """Put the id of the path into a body, which may say the same and nothing else."""
+    if not re.fullmatch(JOB_ID_PATTERN, job_id):
+        raise InvalidRequest(FieldError(parameter="job_id", detail=f"an id is made of {JOB_ID_PATTERN}"))
+    if not isinstance(body, dict):
+        return body
+    if body.get("job_id") not in (None, job_id):
+        raise InvalidRequest(FieldError(pointer="/job_id", detail="not the id in the path, and an id never changes"))
+    return {**body, "job_id": job_id}

@@ -1,0 +1,134 @@
+"""The body that a job could have been written with: what a patch is applied to, and what is exported. Pure.
+
+Read again, it gives the very definition that it was made of. What is the default is left out where it follows another field: the
+heartbeat timeout the timeout, the downstream the host of a URL. So whoever changes the one changes the other.
+"""
+
+from datetime import timedelta
+from typing import Final
+
+from pydantic import JsonValue, TypeAdapter
+
+from api.alert_body import describe_alerts
+from api.answer import spell_rule
+from api.job_body import DEFAULT_HEARTBEAT, JobBody
+from api.merge_patch import merge_patch
+from workflows.job import JobDefinition
+from workflows.schedule import Schedule
+from workflows.target import Target, natural_downstream
+
+_JSON: Final[TypeAdapter[JsonValue]] = TypeAdapter(JsonValue)
+
+_SAME: Final = {"max_retries": "max_attempts", "max_attempts": "max_retries"}
+"""Two names for one thing: who gives one means it in the place of the other."""
+
+JsonObject = dict[str, JsonValue]
+
+
+def job_document(definition: JobDefinition, *, job_id: str, enabled: bool) -> JsonObject:
+    """Write a job as a body."""
+    retry = definition.retry
+    fields: JsonObject = {
+        "job_id": job_id,
+        "name": definition.name,
+        "description": definition.description,
+        "owner": definition.owner,
+        "labels": dict(definition.labels),
+        "enabled": enabled,
+        **_schedule_fields(definition.schedule),
+        "target": _target_document(definition.target),
+        "idempotency_key_template": definition.idempotency_key_template,
+        "missed_window": definition.missed_window.value,
+        "max_missed": definition.max_missed,
+        "catch_up_rate": definition.catch_up_rate,
+        "max_delay_seconds": _seconds(definition.max_delay),
+        "misfire_grace_seconds": _seconds(definition.misfire_grace),
+        "lookback_seconds": _seconds(definition.lookback),
+        "overlap": definition.overlap.value,
+        "max_concurrent": definition.max_concurrent,
+        "max_buffered": definition.max_buffered,
+        "timeout_seconds": _seconds(definition.timeout),
+        "queue_timeout_seconds": _seconds(definition.queue_timeout),
+        "max_attempts": retry.max_attempts,
+        "retry_backoff": {
+            "kind": retry.backoff.value,
+            "base_seconds": _seconds(retry.base),
+            "cap_seconds": _seconds(retry.cap),
+        },
+        "retry_on": list(retry.retry_on),
+        "no_retry_on": list(retry.no_retry_on),
+        "deadline_seconds": _seconds(definition.deadline),
+        "downstream": _downstream(definition),
+        "isolation": definition.isolation.value,
+        "alerts": _alerts_document(definition),
+    }
+    given = {name: value for name, value in fields.items() if value not in (None, "", [], {})}
+    return {**given, **_heartbeat(definition), "payload": definition.payload}
+
+
+def patched_document(document: JsonObject, patch: JsonObject) -> JsonObject:
+    """Apply a merge patch to a body.
+
+    A target of another kind replaces the whole target. Where ``null`` has a meaning of its own in a body, it keeps it.
+    """
+    base = {name: value for name, value in document.items() if _SAME.get(name) not in patch or name in patch}
+    if _changes_kind(base.get("target"), patch.get("target")):
+        del base["target"]
+    merged = merge_patch(base, patch)
+    assert isinstance(merged, dict)
+    kept: JsonObject = {name: None for name in JobBody.keeps_null if name in patch and patch[name] is None}
+    return {**merged, **kept}
+
+
+def _changes_kind(target: JsonValue, patch: JsonValue) -> bool:
+    if not isinstance(target, dict) or not isinstance(patch, dict) or "kind" not in patch:
+        return False
+    return str(patch["kind"]).lower() != target.get("kind")
+
+
+def _schedule_fields(schedule: Schedule) -> JsonObject:
+    exclude = schedule.exclude
+    return {
+        "schedule": spell_rule(schedule.rule),
+        "timezone": schedule.timezone,
+        "dst": _as_json(schedule.dst.model_dump(mode="json", exclude_none=True)),
+        "exclude": _as_json({"dates": [day.isoformat() for day in exclude.dates], "cron": list(exclude.cron)})
+        if exclude.dates or exclude.cron
+        else None,
+        "start_at": schedule.start_at.isoformat() if schedule.start_at else None,
+        "end_at": schedule.end_at.isoformat() if schedule.end_at else None,
+        "max_runs": schedule.max_runs,
+        "jitter_window_seconds": schedule.jitter_window_seconds,
+        "time_critical": schedule.time_critical,
+    }
+
+
+def _target_document(target: Target) -> JsonValue:
+    return _as_json(target.model_dump(mode="json", exclude_none=True))
+
+
+def _alerts_document(definition: JobDefinition) -> JsonValue:
+    alerts = describe_alerts(definition.alerts)
+    return None if alerts is None else _as_json(alerts.model_dump(mode="json", exclude_none=True))
+
+
+def _heartbeat(definition: JobDefinition) -> JsonObject:
+    usual = min(timedelta(seconds=DEFAULT_HEARTBEAT), definition.timeout)
+    if definition.heartbeat_timeout == usual:
+        return {}
+    return {"heartbeat_timeout_seconds": _seconds(definition.heartbeat_timeout)}
+
+
+def _downstream(definition: JobDefinition) -> str:
+    return "" if definition.downstream == natural_downstream(definition.target) else definition.downstream
+
+
+def _seconds(span: timedelta | None) -> JsonValue:
+    if span is None:
+        return None
+    seconds = span.total_seconds()
+    return int(seconds) if seconds.is_integer() else seconds
+
+
+def _as_json(value: object) -> JsonValue:
+    return _JSON.validate_python(value)

@@ -1,0 +1,219 @@
+"""A job that is changed, paused, resumed, or triggered while it goes on.
+
+Pure. Whatever is nominal up to the moment of a change belongs to what held until then: it is decided before, entered in the
+ledger, or carried over to its target time. So no change makes a fire that has passed, and none takes one away.
+"""
+
+from datetime import datetime, timedelta
+
+from pydantic import JsonValue
+
+from workflows.command import ChangeCommand, TriggerCommand
+from workflows.dispatch import manual_run
+from workflows.job import (
+    CarriedFire,
+    EarlierDefinition,
+    JobDefinition,
+    JobState,
+    LedgerEntry,
+    Lifecycle,
+    Pause,
+    PausedFires,
+    SurveyRequest,
+    Triggered,
+)
+from workflows.job_state import with_entries, without_unused_definitions
+from workflows.policies import SHORTEST_GRACE, entries_of_missed, entries_of_paused, split_newest
+from workflows.run import Outcome, Run
+from workflows.schedule import FireSurvey
+from workflows.turn import PAUSED, Turn, carry_nominal, next_decidable, trigger_run
+
+FIRING = frozenset({Lifecycle.ACTIVE, Lifecycle.PAUSED})
+"""Lifecycles in which nominal times count."""
+
+NOT_ENABLED = "enabled is false"
+"""Why a job is paused whose definition says so."""
+
+UNDECIDED = "not decided before the job was changed"
+
+PAYLOADS_LIMIT = 262_144
+"""Bytes of JSON of the payloads that triggers have brought and whose runs are not over: they cross every continue-as-new."""
+
+NO_NEXT_FIRE = "The job has no next fire that could be skipped."
+
+
+def is_same_definition(one: JobDefinition, other: JobDefinition) -> bool:
+    """Say whether two definitions mean the same: neither the order of members nor 60 for 60.0 makes a difference."""
+    return one == other and _is_same_json(one.model_dump(mode="json"), other.model_dump(mode="json"))
+
+
+def _is_same_json(one: JsonValue, other: JsonValue) -> bool:
+    # Python takes True for 1.
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_is_same_json(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_is_same_json, one, other))
+    return one == other
+
+
+def must_settle(state: JobState, command: ChangeCommand) -> bool:
+    """Say whether the fires up to a change must be asked for: those of a schedule, or a pause, that is about to end."""
+    if state.lifecycle is Lifecycle.PAUSED and command.enabled:
+        return True
+    return state.lifecycle in FIRING and state.definition.schedule != command.definition.schedule
+
+
+def survey_request(state: JobState, *, until: datetime) -> SurveyRequest:
+    """Ask for what is nominal after the high-water mark and up to a moment."""
+    return SurveyRequest(job_id=state.job_id, schedule=state.definition.schedule, after=state.high_water, until=until)
+
+
+def settle_survey(state: JobState, survey: FireSurvey, *, at: datetime) -> JobState:
+    """Take in what lies before ``at``, of a job that is changed or resumed then.
+
+    A fire whose target is still to come is carried. What passed while the job was paused, and what is excluded, goes to the
+    ledger. A job that was not paused has decided all that was due; what it had not the time for is carried, and decided next.
+    """
+    is_paused = state.lifecycle is Lifecycle.PAUSED
+    fires = [fire for fire in survey.newest if not is_paused or fire.target > at]
+    passed, _ = split_newest(survey, keep=len(fires))
+    entries = entries_of_paused(passed, reason=PAUSED) if is_paused else entries_of_missed(passed, reason=UNDECIDED)
+    state = with_entries(state, entries, now=at)
+    carried = tuple(CarriedFire(fire=fire, revision=state.revision, grace=_grace(state)) for fire in fires)
+    return state.model_copy(
+        update={"carried": (*state.carried, *carried), "high_water": max(state.high_water, survey.through)}
+    )
+
+
+def settle_unknown(state: JobState, *, at: datetime, reason: str) -> JobState:
+    """Give up asking what lies before ``at``, of a schedule that no worker can read; the ledger says from when to when."""
+    outcome = Outcome.PAUSED if state.lifecycle is Lifecycle.PAUSED else Outcome.MISSED
+    first = min(state.high_water.replace(microsecond=0) + timedelta(seconds=1), at)
+    entry = LedgerEntry(first=first, last=at, count=0, outcome=outcome, reason=f"how many is not known: {reason}"[:500])
+    state = with_entries(state, (entry,), now=at)
+    return state.model_copy(update={"high_water": max(state.high_water, at)})
+
+
+def change_job(state: JobState, command: ChangeCommand, *, now: datetime) -> JobState:
+    """Give a job another definition, and pause or resume it, as it is asked; what is the same changes nothing.
+
+    What ``must_settle`` names has been settled. Fires to come that were used up are those of their schedule: another one
+    knows nothing of them.
+    """
+    if not is_same_definition(state.definition, command.definition):
+        state = _redefine(state, command.definition, now=now)
+    if command.enabled is False and state.lifecycle is Lifecycle.ACTIVE:
+        return pause_job(state, Pause(at=now, reason=NOT_ENABLED), now=now)
+    if command.enabled and state.lifecycle is Lifecycle.PAUSED:
+        return resume_job(state, at=now, catch_up=PausedFires.NONE, now=now)
+    return state
+
+
+def pause_job(state: JobState, pause: Pause, *, now: datetime) -> JobState:
+    """Let a job fire no more. Of one that is paused, the reason and the expiry are replaced."""
+    since = state.pause.at if state.pause is not None else now
+    return state.model_copy(
+        update={
+            "lifecycle": Lifecycle.PAUSED,
+            "pause": pause.model_copy(update={"at": since}),
+            "plan": None,
+            "tuning": state.tuning if state.plan is None else state.plan.tuning,
+            "trouble": None,
+            "updated_at": now,
+        }
+    )
+
+
+def resume_job(state: JobState, *, at: datetime, catch_up: PausedFires, now: datetime) -> JobState:
+    """Let a paused job fire again from ``at`` on.
+
+    Without a catch-up, what fell into the pause has been settled; with one it is left to the planner, as missed up to ``at``.
+    """
+    passed = tuple(carried for carried in state.carried if carried.fire.target <= at)
+    for each in passed:
+        nominal = each.fire.nominal
+        entry = LedgerEntry(first=nominal, last=nominal, outcome=Outcome.PAUSED, reason=PAUSED)
+        state = with_entries(state, (entry,), now=now, revision=each.revision)
+    left = tuple(each for each in state.carried if each not in passed)
+    resumed = state.model_copy(
+        update={"lifecycle": Lifecycle.ACTIVE, "carried": left, "pause": None, "plan": None, "updated_at": now}
+    )
+    if catch_up is PausedFires.APPLY:
+        return resumed.model_copy(update={"missed_until": at})
+    return resumed.model_copy(update={"high_water": max(state.high_water, at)})
+
+
+def is_pause_over(state: JobState, *, now: datetime) -> bool:
+    """Say whether a paused job is to resume by itself."""
+    pause = state.pause
+    if state.lifecycle is not Lifecycle.PAUSED or pause is None or pause.until is None:
+        return False
+    return pause.until <= now
+
+
+def refuse_trigger(state: JobState, command: TriggerCommand) -> str:
+    """Say why a trigger finds nothing to do; empty when it does."""
+    if command.skip_next and next_decidable(state) is None:
+        return NO_NEXT_FIRE
+    return ""
+
+
+def may_take_payload(state: JobState, command: TriggerCommand, *, queued: tuple[TriggerCommand, ...]) -> bool:
+    """Say whether there is room for the payload of a trigger, those of ``queued`` being about to be taken. One always fits."""
+    if command.override is None:
+        return True
+    held: list[Run | TriggerCommand] = [*state.active, *state.waiting, *state.catch_up, *queued]
+    payloads = [each.override for each in held if each.override is not None]
+    sizes = [len(each.model_dump_json()) for each in (*payloads, command.override)]
+    return not payloads or sum(sizes) <= PAYLOADS_LIMIT
+
+
+def trigger_job(
+    state: JobState, command: TriggerCommand, *, now: datetime, detach: bool = False
+) -> tuple[Turn, Triggered]:
+    """Run a job now, whatever its lifecycle but deleted. ``refuse_trigger`` has nothing against it."""
+    run = manual_run(state, request_id=command.request_id, override=command.override, now=now)
+    return trigger_run(state, run, overlap=command.overlap, skip_next=command.skip_next, now=now, detach=detach)
+
+
+def _redefine(state: JobState, definition: JobDefinition, *, now: datetime) -> JobState:
+    before = state.definition
+    keeps_schedule = before.schedule == definition.schedule
+    if keeps_schedule:
+        state = carry_nominal(state, now=now)
+    revision = state.revision + 1
+    earlier = EarlierDefinition(revision=state.revision, definition=before)
+    plan = state.plan if keeps_schedule and _plans_alike(before, definition) else None
+    if plan is not None:
+        plan = plan.model_copy(update={"revision": revision})
+    changed = state.model_copy(
+        update={
+            "definition": definition,
+            "revision": revision,
+            "earlier": (*state.earlier, earlier),
+            "lifecycle": Lifecycle.ACTIVE if state.lifecycle is Lifecycle.COMPLETED else state.lifecycle,
+            "plan": plan,
+            "trouble": None,
+            "high_water": state.high_water if keeps_schedule else max(state.before_skip or state.high_water, now),
+            "before_skip": state.before_skip if keeps_schedule else None,
+            "updated_at": now,
+        }
+    )
+    return without_unused_definitions(changed)
+
+
+def _plans_alike(one: JobDefinition, other: JobDefinition) -> bool:
+    """Say whether a plan for one definition of a schedule holds for the other."""
+    return (one.missed_window, one.max_delay, one.misfire_grace, one.lookback, one.max_missed) == (
+        other.missed_window,
+        other.max_delay,
+        other.misfire_grace,
+        other.lookback,
+        other.max_missed,
+    )
+
+
+def _grace(state: JobState) -> timedelta:
+    return SHORTEST_GRACE if state.plan is None else state.plan.grace

@@ -1,0 +1,109 @@
+"""How a job remembers what it answered to commands, and which of them it refuses. Pure.
+
+A repeated command is one with the same key and of the same kind, whoever sends it and whatever run of the workflow gets it.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias, assert_never
+
+from workflows.change import refuse_trigger
+from workflows.command import (
+    CancelCommand,
+    ChangeCommand,
+    DeleteCommand,
+    PauseCommand,
+    RegisterCommand,
+    ResumeCommand,
+    TriggerCommand,
+)
+from workflows.contracts import REVISION_MISMATCH
+from workflows.job import Answer, JobDefinition, JobState, Lifecycle, Triggered
+from workflows.outbox import job_record
+
+Remembered: TypeAlias = (
+    CancelCommand | ChangeCommand | DeleteCommand | PauseCommand | RegisterCommand | ResumeCommand | TriggerCommand
+)
+"""Commands whose answers are remembered; a redrive is remembered by its run."""
+
+ANSWERS_KEPT = 100
+"""Answers of control updates that a job remembers. The server does not tell a repeated update across continue-as-new."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """Why a command is not carried out."""
+
+    reason: str
+    type: str = "Conflict"
+
+
+def answer_key(command: Remembered) -> str:
+    """Name a command among all that a job remembers."""
+    if isinstance(command, RegisterCommand):
+        # As the front door names the registration in the state that it starts a workflow with.
+        return command.key
+    return f"{type(command).__name__}:{command.key}"
+
+
+def find_answer(state: JobState, command: Remembered) -> Answer | None:
+    """Find what a command was answered before."""
+    key = answer_key(command)
+    return next((each for each in state.answers if each.key == key), None)
+
+
+def with_answer(
+    state: JobState,
+    command: Remembered,
+    *,
+    now: datetime,
+    refusal: Refusal | None = None,
+    triggered: Triggered | None = None,
+) -> JobState:
+    """Remember what a command was answered. Most are answered by the job as it stands then."""
+    state = state.model_copy(update={"version": state.version + 1})
+    has_record = not isinstance(command, CancelCommand | TriggerCommand)
+    answer = Answer(
+        key=answer_key(command),
+        at=now,
+        record=job_record(state).model_copy(update={"definition": JobDefinition()}) if has_record else None,
+        triggered=triggered,
+        refusal=refusal.reason if refusal else "",
+        refusal_type=refusal.type if refusal else "Conflict",
+    )
+    return state.model_copy(update={"answers": (*state.answers, answer)[-ANSWERS_KEPT:]})
+
+
+def refuse_command(state: JobState, command: Remembered) -> Refusal | None:
+    """Say why a command cannot be carried out, of a job whose next fires are known."""
+    if isinstance(command, TriggerCommand) and (reason := refuse_trigger(state, command)):
+        return Refusal(reason=reason)
+    return refuse_at_sight(state, command)
+
+
+def refuse_at_sight(state: JobState, command: Remembered) -> Refusal | None:
+    """Say why a command cannot be carried out, whatever the next fires are."""
+    match command:
+        case RegisterCommand():
+            if state.lifecycle is not Lifecycle.DELETED:
+                return Refusal(reason="A job of this id exists.")
+            return None
+        case DeleteCommand():
+            return _refuse_other_revision(state, command.expected)
+        case ChangeCommand() | PauseCommand() | ResumeCommand():
+            is_steering = not isinstance(command, ChangeCommand)
+            if state.lifecycle is Lifecycle.DELETED or (is_steering and state.lifecycle is Lifecycle.COMPLETED):
+                return Refusal(reason=f"The job is {state.lifecycle.value}: it does not fire.")
+            return _refuse_other_revision(state, command.expected)
+        case TriggerCommand():
+            return Refusal(reason="The job is deleted.") if state.lifecycle is Lifecycle.DELETED else None
+        case CancelCommand():
+            return None
+        case _:
+            assert_never(command)
+
+
+def _refuse_other_revision(state: JobState, expected: int | None) -> Refusal | None:
+    if expected in (None, state.revision):
+        return None
+    return Refusal(reason=f"the job has revision {state.revision}", type=REVISION_MISMATCH)
