@@ -214,6 +214,11 @@ MISSED: dict[str, Scenario] = {
         definition=job(missed_window="RUN_ALL", misfire_grace=SECOND, max_missed=3, catch_up_rate=120),
         play=until_told(12),
     ),
+    "catch-up-paced": Scenario(
+        definition=job(missed_window="RUN_ALL", misfire_grace=SECOND, max_missed=3, catch_up_rate=600),
+        play=until_told(12),
+        tuning=QUICK.model_copy(update={"paces_catch_up": True}),
+    ),
     "catch-up-deadline": Scenario(definition=job(missed_window="DEADLINE", max_delay=2 * SECOND), play=until_told(10)),
     "catch-up-too-old": Scenario(
         definition=job(missed_window="RUN_ALL", misfire_grace=SECOND, lookback=2 * SECOND), play=until_told(8)
@@ -256,6 +261,7 @@ async def play_missed(harness: Harness) -> None:
         await harness.until_runs(harness.named[name], 1, limit=ENOUGH)
     await harness.stop_workers()
     await asyncio.sleep(AWAY)  # the absence itself
+    harness.catch_up_per_second = 1
     await harness.start_workers()
     await asyncio.gather(*(each.play(harness, harness.named[name]) for name, each in MISSED.items()))
 
