@@ -151,7 +151,9 @@ class AttemptAnswer(BaseModel):
     number: int
     status: AttemptStatus
     dispatched_at: datetime = Field(description="When it was handed to the task queue.")
-    started_at: datetime | None = Field(description="When the job's code began, by the worker's clock.")
+    started_at: datetime | None = Field(
+        description="When the job's code began, by the worker's clock, within dispatch and end."
+    )
     finished_at: datetime | None
     duration: Number | None
     worker: str | None

@@ -167,7 +167,7 @@ class Attempt(Value):
     """When the workflow handed it to the task queue."""
 
     started_at: datetime | None = None
-    """When the job's code began, by the worker's clock; ``None`` when no worker said."""
+    """When the job's code began, by the worker's clock, within dispatch and end; ``None`` when no worker said."""
 
     finished_at: datetime | None = None
     worker: str | None = None

@@ -1,6 +1,7 @@
 """The mirror's writer and readers when the database is away, hangs or is held by others. Real faults, real databases."""
 
 import asyncio
+import shutil
 import sqlite3
 import sys
 import time
@@ -22,7 +23,8 @@ from activities.queries import JobFilter, Queries, RunFilter
 from tests.databases import TEMPLATE, PostgresServer
 from tests.eventually import eventually
 from tests.mirror_process import JOBS, ROUNDS
-from tests.records import job_record
+from tests.records import job_record, minute, run_record
+from tests.small_disk import small_disk
 from workflows.contracts import MIRROR_UNAVAILABLE
 from workflows.error import Unavailable
 from workflows.job import MirrorBatch
@@ -72,6 +74,16 @@ async def _make_slow(engine: AsyncEngine, table: str, *, seconds: float) -> None
         await connection.execute(text(f"CREATE FUNCTION take_time() RETURNS trigger LANGUAGE plpgsql AS '{body}'"))
         trigger = f"CREATE TRIGGER take_time BEFORE INSERT ON {table} FOR EACH STATEMENT EXECUTE FUNCTION take_time()"
         await connection.execute(text(trigger))
+
+
+async def _fails_when_full(writer: MirrorWriter) -> bool:
+    """Whether a record that needs another page of the file is not written."""
+    runs = tuple(run_record(at=minute(number), reason="x" * 1_000) for number in range(100))
+    try:
+        await writer.write(MirrorBatch(runs=runs))
+    except MirrorUnavailable:
+        return True
+    return False
 
 
 @contextmanager
@@ -132,6 +144,20 @@ async def test_a_locked_sqlite_file_is_waited_for_within_the_budget_only(sqlite_
         assert await _time_to_fail(writer) < AT_ONCE
     await eventually(lambda: _is_written(writer, 2))
     await writer.close()
+
+
+async def test_a_full_disk_is_an_outage_and_no_refusal(sqlite_url: str, tmp_path: Path) -> None:
+    """Records are not dropped as impossible: they are written when there is room again."""
+    with small_disk(tmp_path / "disk", megabytes=2) as disk:
+        url = f"sqlite:///{shutil.copy(str(make_url(sqlite_url).database), tmp_path / 'disk')}"
+        writer = MirrorWriter(url, options=OPTIONS)
+        await writer.write(_batch(1))
+        disk.fill()
+        assert await _fails_when_full(writer)
+        disk.free()
+        await eventually(lambda: _is_written(writer, 10_000))
+        assert (writer.records_refused, writer.failing_since) == (0, None)
+        await writer.close()
 
 
 async def test_a_short_lock_goes_unnoticed(sqlite_url: str) -> None:

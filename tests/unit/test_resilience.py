@@ -55,6 +55,18 @@ def ended(status: AttemptStatus, **fields: Any) -> AttemptEnd:
     return AttemptEnd(run_id="r", status=status, **fields)
 
 
+@pytest.mark.parametrize(
+    ("told", "taken"), [(-600.0, 0.0), (-0.001, 0.0), (0.0, 0.0), (1.5, 1.5), (3.0, 3.0), (3.001, 3.0), (600.0, 3.0)]
+)
+def test_a_start_that_the_worker_tells_lies_between_dispatch_and_end(told: float, taken: float) -> None:
+    """SB-113: the worker's clock may be wrong by minutes; Temporal's says when it was dispatched and when it had ended."""
+    end = ended(AttemptStatus.SUCCESS, started_at=NOON + timedelta(seconds=told))
+    settlement = decide_after_attempt(dispatched(), end, definition=JobDefinition(), now=NOON + 3 * SECOND, draw=0.5)
+    assert settlement.attempt is not None
+    started = settlement.run.started_at, settlement.attempt.started_at
+    assert started == (NOON + timedelta(seconds=taken),) * 2
+
+
 SPANS = st.timedeltas(min_value=timedelta(milliseconds=1), max_value=timedelta(days=30))
 
 
