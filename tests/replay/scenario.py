@@ -261,7 +261,7 @@ async def play_missed(harness: Harness) -> None:
         await harness.until_runs(harness.named[name], 1, limit=ENOUGH)
     await harness.stop_workers()
     await asyncio.sleep(AWAY)  # the absence itself
-    harness.catch_up_per_second = 1
+    harness.catch_up_per_second = 0.4
     await harness.start_workers()
     await asyncio.gather(*(each.play(harness, harness.named[name]) for name, each in MISSED.items()))
 
