@@ -48,10 +48,15 @@ from workflows.contracts import (
     RUN_WORKFLOW,
     SIGNAL_RUN_ENDED,
     UPDATE_ASK_PROBE,
+    UPDATE_CANCEL_RUN,
+    UPDATE_CHANGE,
     UPDATE_DELETE,
     UPDATE_END_PROBE,
+    UPDATE_PAUSE,
     UPDATE_REDRIVE,
     UPDATE_REGISTER,
+    UPDATE_RESUME,
+    UPDATE_TRIGGER,
     job_workflow_id,
 )
 
@@ -70,6 +75,11 @@ COMMANDS = {
     UPDATE_REGISTER: "RegisterCommand",
     UPDATE_DELETE: "DeleteCommand",
     UPDATE_REDRIVE: "RedriveCommand",
+    UPDATE_CHANGE: "ChangeCommand",
+    UPDATE_PAUSE: "PauseCommand",
+    UPDATE_RESUME: "ResumeCommand",
+    UPDATE_TRIGGER: "TriggerCommand",
+    UPDATE_CANCEL_RUN: "CancelCommand",
     UPDATE_ASK_PROBE: "ProbeRequest",
     UPDATE_END_PROBE: "ProbeReport",
 }

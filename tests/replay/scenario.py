@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from tests.eventually import eventually
+from tests.replay.steering import cancel_run, change, pause_and_resume, pause_for_a_while, trigger
 from tests.workflow.harness import QUICK, SLEEPY, Harness, every, job, refusal_of
 from workflows.alert_rule import AlertKind, AlertRules
 from workflows.job import JobDefinition, Tuning
@@ -200,6 +201,19 @@ TOGETHER: dict[str, Scenario] = {
     ),
     "deleted": Scenario(
         definition=job("take", payload=60, overlap="buffer_one", heartbeat_timeout=LISTENS), play=delete_with_its_runs
+    ),
+    "changed": Scenario(definition=job("take", every_seconds=3, payload=1), play=change),
+    "changed-while-sleeping": Scenario(definition=job("take", every_seconds=5, payload=0), play=change, tuning=SLEEPY),
+    "paused": Scenario(definition=job(), play=pause_and_resume),
+    "paused-while-sleeping": Scenario(definition=job(every_seconds=3), play=pause_and_resume, tuning=SLEEPY),
+    "paused-for-a-while": Scenario(definition=job(), play=pause_for_a_while),
+    "triggered": Scenario(definition=job("take", every_seconds=3, payload=2), play=trigger),
+    "triggered-while-sleeping": Scenario(
+        definition=job("take", every_seconds=4, payload=0), play=trigger, tuning=SLEEPY
+    ),
+    "run-cancelled": Scenario(definition=job("take", payload=60, heartbeat_timeout=LISTENS), play=cancel_run),
+    "detached-cancelled": Scenario(
+        definition=job("take", payload=60, heartbeat_timeout=LISTENS, isolation="workflow"), play=cancel_run
     ),
     "cancelled": Scenario(definition=job("take", payload=60, heartbeat_timeout=LISTENS), play=cancel_in_temporal),
 }

@@ -6,14 +6,28 @@ from typing import Any
 
 import pytest
 from pydantic import JsonValue
+from temporalio import workflow
 from temporalio.contrib.pydantic import pydantic_data_converter
 
 from tests.replay.later_release import with_unknown_members, without_free_form
+from tests.replay.record import COMMANDS, SIGNALS
 from tests.replay.recordings import STATES, list_states
+from workers.worker import WORKFLOWS
 from workflows.admission import DownstreamInput, ProbeReport, ProbeRequest
 from workflows.alert import Alert
 from workflows.catalogue import Announcement, CatalogueInput
-from workflows.command import DeleteCommand, RedriveCommand, RegisterCommand, RunInput
+from workflows.command import (
+    CancelCommand,
+    ChangeCommand,
+    DeleteCommand,
+    PauseCommand,
+    RedriveCommand,
+    RegisterCommand,
+    ResumeCommand,
+    RunInput,
+    TriggerCommand,
+)
+from workflows.contracts import UPDATE_RESET_BREAKER
 from workflows.dead_letter import BulkRequest
 from workflows.job import JobInput, MirrorBatch
 from workflows.run import Run
@@ -23,17 +37,22 @@ VALUES = (
     Alert,
     Announcement,
     BulkRequest,
+    CancelCommand,
     CatalogueInput,
+    ChangeCommand,
     DeleteCommand,
     DownstreamInput,
     JobInput,
     MirrorBatch,
+    PauseCommand,
     ProbeReport,
     ProbeRequest,
     RedriveCommand,
     RegisterCommand,
+    ResumeCommand,
     Run,
     RunInput,
+    TriggerCommand,
 )
 
 TYPES: dict[str, type[Value]] = {each.__name__: each for each in VALUES}
@@ -78,6 +97,15 @@ def test_every_value_that_is_stored_was_recorded(name: str) -> None:
     assert paths
     [payload] = pydantic_data_converter.payload_converter.to_payloads([decode(paths[0], read(paths[0]))])
     assert payload.metadata["encoding"] == b"json/plain"
+
+
+@pytest.mark.parametrize("each", WORKFLOWS)
+def test_whatever_a_workflow_can_be_told_is_recorded(each: type) -> None:
+    """A new update or signal needs a scenario, so that a later release is held to it."""
+    definition = workflow._Definition.must_from_class(each)
+    told = {name for name in (*definition.updates, *definition.signals) if name is not None}
+    assert told <= {*COMMANDS, *SIGNALS, UPDATE_RESET_BREAKER}
+    assert {*COMMANDS.values(), *SIGNALS.values()} <= TYPES.keys()
 
 
 def test_a_state_without_any_member_is_read() -> None:
