@@ -26,7 +26,18 @@ from workflows.job import (
 )
 from workflows.policies import decide_grace
 from workflows.run import Attempt, AttemptStatus, Failure, Outcome, Run, RunKind, RunStatus
-from workflows.schedule import CronRule, DstPolicy, Exclusions, Fire, IntervalRule, OneOffRule, RRuleRule, Rule
+from workflows.schedule import (
+    BusinessDays,
+    CronRule,
+    DstPolicy,
+    Exclusions,
+    Fire,
+    IntervalRule,
+    OneOffRule,
+    OnlyOn,
+    RRuleRule,
+    Rule,
+)
 from workflows.schedule_description import describe_schedule
 from workflows.target import Target, without_body
 from workflows.zone import load_zone
@@ -102,6 +113,8 @@ class JobAnswer(JobSummary):
     schedule_in_words: str
     dst: DstPolicy = Field(description="null: the rule of the schedule's kind.")
     exclude: Exclusions
+    only: OnlyOn
+    business_days: BusinessDays | None
     start_at: datetime | None
     end_at: datetime | None
     max_runs: int | None
@@ -266,6 +279,8 @@ def describe_job(record: JobRecord, standing: Standing, *, warnings: Sequence[st
         schedule_in_words=describe_schedule(schedule, job_id=record.job_id),
         dst=schedule.dst,
         exclude=schedule.exclude,
+        only=schedule.only,
+        business_days=schedule.business_days,
         start_at=schedule.start_at,
         end_at=schedule.end_at,
         max_runs=schedule.max_runs,

@@ -28,7 +28,7 @@ _DAYS_WALKED_AT_CHANGE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class _Timetable:
+class Timetable:
     """The same times on every date, or on one."""
 
     times: int
@@ -75,7 +75,7 @@ def find_walked_spacing(pattern: Pattern, clock: ClockRule, first: int, *, step:
 def _shortest_near(change: Stretch, clock: ClockRule, times: int, *, every_date: bool) -> int | None:
     """Fewest seconds between two fires around one change of the clock."""
     day = (change.start + change.before) // DAY
-    timetables = [_Timetable(times)] if every_date else [_Timetable(times, day + away) for away in (-1, 0, 1)]
+    timetables = [Timetable(times)] if every_date else [Timetable(times, day + away) for away in (-1, 0, 1)]
     first, last = change.start - 2 * DAY, change.start + 2 * DAY
     found = [_shortest_in(walk_days(timetable, clock, first, last)) for timetable in timetables]
     return min((spacing for spacing in found if spacing is not None), default=None)

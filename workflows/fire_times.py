@@ -12,6 +12,7 @@ croniter is used here alone, and only for dates without a zone; clock and zone a
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, time, timedelta
 from functools import lru_cache
 from itertools import islice
@@ -19,16 +20,19 @@ from typing import assert_never
 
 from croniter import CroniterBadDateError, croniter
 
+from workflows.calendar_day import working_days
 from workflows.clock_mask import clock_mask, list_seconds
 from workflows.cron_expression import CronExpression, parse_cron
 from workflows.error import InvalidSchedule
 from workflows.fire_exclusion import ExclusionFilter, SortedFires, build_filter
 from workflows.fire_pattern import InstantPattern, IntervalPattern, LocalTimePattern
-from workflows.fire_spacing import find_daily_spacing, find_walked_spacing
+from workflows.fire_roll import RolledPattern
+from workflows.fire_spacing import Timetable, find_daily_spacing, find_walked_spacing
 from workflows.fire_survey import FireTally
 from workflows.fire_walk import ClockRule, Pattern, walk_days
-from workflows.recurrence import RecurrencePattern, read_recurrence
+from workflows.recurrence import Recurrence, RecurrencePattern, read_recurrence
 from workflows.schedule import (
+    BusinessDays,
     CronRule,
     DstPolicy,
     Fire,
@@ -38,6 +42,7 @@ from workflows.schedule import (
     GapPolicy,
     IntervalRule,
     OneOffRule,
+    Roll,
     RRuleRule,
     Rule,
     Schedule,
@@ -47,6 +52,7 @@ from workflows.zone import (
     FIRST_INSTANT,
     LAST_INSTANT,
     require_zone,
+    stretch_at,
     to_date,
     to_datetime,
     to_instant,
@@ -72,6 +78,9 @@ _NEAR_DAYS = 32
 """Days looked at one by one before croniter is asked: a step of it costs as much as looking at so many days."""
 
 _LAST_DAY = LAST_INSTANT // DAY
+
+NO_ROLL = "only schedules with the same times on each of their days move to business days; here roll can be skip"
+"""Why some rules have no business days to move to."""
 
 
 def fires_between(schedule: Schedule, start: datetime, end: datetime, *, job_id: str, limit: int) -> list[Fire]:
@@ -154,7 +163,8 @@ def jitter_window(schedule: Schedule, *, job_id: str) -> timedelta:
 def shortest_gap(schedule: Schedule, *, job_id: str) -> timedelta | None:
     """Say how close together two fires can come, over zone changes as well; ``None`` for one fire or none.
 
-    Never zero. May be less than what ever happens (see ``fire_spacing``), never more. Exclusions are not looked at.
+    Never zero. May be less than what ever happens (see ``fire_spacing``), never more. Exclusions are not looked at, and
+    of fires that move to business days only that they may come to lie on neighbouring ones.
     """
     # Everything else about a schedule is left out, so that the answers are remembered for what decides them.
     return _shortest_gap(
@@ -162,6 +172,7 @@ def shortest_gap(schedule: Schedule, *, job_id: str) -> timedelta | None:
             rule=schedule.rule,
             timezone=schedule.timezone,
             dst=schedule.dst,
+            business_days=BusinessDays() if _rolls(schedule) else None,
             start_at=schedule.start_at,
             end_at=schedule.end_at,
         ),
@@ -169,9 +180,24 @@ def shortest_gap(schedule: Schedule, *, job_id: str) -> timedelta | None:
     )
 
 
+def can_roll(rule: Rule) -> bool:
+    """Say whether fires of a rule can be moved to business days: it names local times, the same ones on each of its days."""
+    match rule:
+        case CronRule():
+            return True
+        case RRuleRule():
+            return RecurrencePattern(read_recurrence(rule)).daily_times is not None
+        case IntervalRule() | OneOffRule():
+            return False
+        case _ as never:
+            assert_never(never)
+
+
 @lru_cache(maxsize=1024)
 def _shortest_gap(schedule: Schedule, job_id: str) -> timedelta | None:
-    pattern, clock = _read_rule(schedule.rule, schedule.timezone, schedule.dst, job_id)
+    pattern, clock = _read_schedule(schedule, job_id)
+    if isinstance(pattern, RolledPattern):
+        return timedelta(seconds=find_daily_spacing(Timetable(pattern.times), clock, pattern.times))
     if _fires_at_most_once(schedule, pattern, clock):
         return None
     match pattern:
@@ -204,8 +230,8 @@ class _Calendar:
     """A schedule made ready for walking."""
 
     def __init__(self, schedule: Schedule, job_id: str) -> None:
-        self._pattern, self._clock = _read_rule(schedule.rule, schedule.timezone, schedule.dst, job_id)
-        self._exclusions: ExclusionFilter = build_filter(schedule.exclude, job_id=job_id)
+        self._pattern, self._clock = _read_schedule(schedule, job_id)
+        self._exclusions: ExclusionFilter = build_filter(schedule, job_id=job_id)
         self._jitter = jitter_offset(schedule, job_id=job_id)
         self._first, self._last = _bounds(schedule)
 
@@ -264,9 +290,38 @@ def _bounds(schedule: Schedule) -> tuple[int, int]:
         first = to_instant_rounded_up(schedule.start_at)
     if schedule.end_at is not None:
         last = to_instant(schedule.end_at)
-    if isinstance(schedule.rule, RRuleRule) and (until := read_recurrence(schedule.rule).until_instant) is not None:
-        last = min(last, until)
+    if isinstance(schedule.rule, RRuleRule) and not _rolls(schedule):
+        until = read_recurrence(schedule.rule).until_instant
+        last = last if until is None else min(last, until)
     return first, last
+
+
+def _rolls(schedule: Schedule) -> bool:
+    return schedule.business_days is not None and schedule.business_days.roll is not Roll.SKIP
+
+
+def _read_schedule(schedule: Schedule, job_id: str) -> tuple[Pattern, ClockRule]:
+    """Make a schedule's pattern, moved to business days where it wants that. Raises InvalidSchedule."""
+    pattern, clock = _read_rule(schedule.rule, schedule.timezone, schedule.dst, job_id)
+    rule = schedule.business_days
+    if rule is None or rule.roll is Roll.SKIP:
+        return pattern, clock
+    match pattern:
+        case CronPattern():
+            times = pattern.times
+        case RecurrencePattern(daily_times=int(times)):
+            pattern = RecurrencePattern(_end_locally(pattern.recurrence, schedule.timezone))
+        case _:
+            raise InvalidSchedule(NO_ROLL, pointer="/business_days/roll")
+    return RolledPattern(pattern, times, working_days(schedule, rule), rule.roll), clock
+
+
+def _end_locally(recurrence: Recurrence, zone: str) -> Recurrence:
+    """Let UNTIL end what the rule names, and not what comes of it when a fire has moved."""
+    until = recurrence.until_instant
+    if until is None:
+        return recurrence
+    return replace(recurrence, until_instant=None, until_local=until + stretch_at(zone, until).offset)
 
 
 def _read_rule(rule: Rule, zone: str, dst: DstPolicy, job_id: str) -> tuple[Pattern, ClockRule]:

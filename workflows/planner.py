@@ -6,10 +6,11 @@ must not notice. A month of missed minutes is a survey of ranges, not a list.
 
 from datetime import UTC, datetime, timedelta
 
+from workflows.fire_exclusion import excludes_anything
 from workflows.fire_times import jitter_offset, next_fires, shortest_gap, survey_fires
 from workflows.job import CatchUpPolicy, FirePlan, PlanRequest, SurveyRequest, Tuning
 from workflows.policies import decide_grace, newest_needed
-from workflows.schedule import Exclusions, FireRange, FireSurvey
+from workflows.schedule import FireRange, FireSurvey
 
 JUST_BEFORE = timedelta(microseconds=1)
 
@@ -104,7 +105,7 @@ def _list_upcoming(plan: FirePlan, request: PlanRequest, *, after: datetime) -> 
     schedule, job_id = request.definition.schedule, request.job_id
     fires = tuple(next_fires(schedule, job_id=job_id, after=after, count=plan.tuning.batch_size))
     is_full = len(fires) == plan.tuning.batch_size
-    if schedule.exclude == Exclusions():
+    if not excludes_anything(schedule):
         return plan.model_copy(update={"upcoming": fires, "exhausted": not is_full})
 
     until = fires[-1].nominal if is_full else END_OF_TIME

@@ -139,7 +139,7 @@ class RecurrencePattern:
     """The local times of a recurrence."""
 
     def __init__(self, recurrence: Recurrence) -> None:
-        self._recurrence = recurrence
+        self.recurrence = recurrence
         self._start_day = recurrence.start // DAY
         self._last_day = _LAST_DAY if recurrence.until_local is None else recurrence.until_local // DAY
         self._exhausted_from: int | None = None
@@ -150,18 +150,18 @@ class RecurrencePattern:
     @property
     def start(self) -> int:
         """The instant, to within a day, of the local time before which nothing fires."""
-        return self._recurrence.start - DAY
+        return self.recurrence.start - DAY
 
     @property
     def step(self) -> int:
         """Seconds from one point of its grid to the next, for a rule by the day or less."""
-        parts = self._recurrence.parts
+        parts = self.recurrence.parts
         return _UNITS[parts.frequency] * parts.interval
 
     @property
     def daily_times(self) -> int | None:
         """Mask of the times that all its days share; ``None`` for a rule by the hour or less."""
-        return self._recurrence.times if self._recurrence.parts.frequency <= Frequency.DAILY else None
+        return self.recurrence.times if self.recurrence.parts.frequency <= Frequency.DAILY else None
 
     def next_day(self, day: int, offset: int) -> int | None:
         day = max(day, self._start_day)
@@ -175,8 +175,8 @@ class RecurrencePattern:
 
     def times_on(self, day: int, offset: int) -> int:
         mask = self._days.times_on(day)
-        until = self._recurrence.until_local
-        first = self._recurrence.start - day * DAY
+        until = self.recurrence.until_local
+        first = self.recurrence.start - day * DAY
         last = DAY if until is None else until - day * DAY
         return cut(mask, first, last) if first > 0 or last < DAY else mask
 

@@ -88,14 +88,60 @@ class RRuleRule(Value):
 Rule = Annotated[CronRule | IntervalRule | OneOffRule | RRuleRule, Field(discriminator="kind")]
 
 
+class CalendarDays(Value):
+    """A calendar as a job knows it: its days, of the time when the job or the calendar was written last."""
+
+    name: str = ""
+    version: int = 0
+    """Of the calendar: microseconds when it was written. Another version may have the same days."""
+
+    spans: tuple[tuple[date, date], ...] = ()
+    """First and last date of each stretch of days, both inclusive; in order, none touching the next."""
+
+    weekend: tuple[int, ...] = (5, 6)
+    """Weekdays, Monday 0, that are no business days either. They are no days of the calendar."""
+
+
+class Roll(StrEnum):
+    """What becomes of a fire on a day that is no business day."""
+
+    NEXT = "next"
+    """It moves to the next business day, at the same local time, and merges with a fire that is there."""
+
+    PREVIOUS = "previous"
+    """It moves to the business day before, in the same way."""
+
+    SKIP = "skip"
+    """It is excluded."""
+
+
+class BusinessDays(Value):
+    """On which days a job may fire, and what becomes of fires on others."""
+
+    calendar: str | None = None
+    """Name of the calendar of holidays; ``None``: only Saturday and Sunday are no business days."""
+
+    roll: Roll = Roll.NEXT
+
+
 class Exclusions(Value):
     """Fires that the rule names and the owner does not want. An excluded fire stands in the ledger as ``excluded``."""
 
     dates: tuple[date, ...] = ()
     """Local dates on which nothing fires."""
 
+    calendars: tuple[str, ...] = ()
+    """Names of calendars on whose days nothing fires."""
+
     cron: tuple[str, ...] = ()
     """Cron expressions in the schedule's zone; a fire whose local minute (second, for six fields) matches is excluded."""
+
+
+class OnlyOn(Value):
+    """Days outside of which every fire is excluded. Empty: there is no such bound."""
+
+    calendars: tuple[str, ...] = ()
+    """Names of calendars; a day of any of them will do."""
 
 
 class Schedule(Value):
@@ -104,7 +150,13 @@ class Schedule(Value):
     rule: Rule = CronRule()
     timezone: str = "UTC"
     dst: DstPolicy = DstPolicy()
+    business_days: BusinessDays | None = None
+    """Applied to what the rule names; exclusions and bounds then look at the times that come of it."""
+
     exclude: Exclusions = Exclusions()
+    only: OnlyOn = OnlyOn()
+    calendars: tuple[CalendarDays, ...] = ()
+    """Those that are named above, by name. Kept here so that a fire asks nobody for them."""
 
     start_at: datetime | None = None
     """No fire before this instant; one exactly at it counts."""
@@ -132,7 +184,7 @@ class Fire(Value):
     """Nominal time plus the job's jitter offset: when it should start."""
 
     excluded_by: str | None = None
-    """Why this fire is not wanted, such as ``date 2026-12-25``; ``None`` for one that is."""
+    """Why this fire is not wanted, such as ``date 2026-12-25`` or ``calendar de-holidays``; ``None`` for one that is."""
 
 
 class FireRange(Value):

@@ -14,6 +14,7 @@ from workflows.duration import describe_duration
 from workflows.recurrence import read_recurrence
 from workflows.recurrence_text import Frequency, RecurrenceParts, parse_recurrence
 from workflows.schedule import (
+    BusinessDays,
     CronRule,
     DstPolicy,
     Exclusions,
@@ -21,6 +22,7 @@ from workflows.schedule import (
     GapPolicy,
     IntervalRule,
     OneOffRule,
+    Roll,
     RRuleRule,
     Schedule,
 )
@@ -59,8 +61,10 @@ def describe_schedule(schedule: Schedule, *, job_id: str = "") -> str:
     """
     parts = [
         _describe_rule(schedule, job_id),
+        *_describe_business_days(schedule.business_days),
         *_describe_bounds(schedule),
         *_describe_exclusions(schedule.exclude, job_id),
+        *([f"only on days of {join_words(only, last='or')}"] if (only := schedule.only.calendars) else []),
     ]
     deviations = _describe_dst(schedule.dst) if not isinstance(schedule.rule, IntervalRule) else []
     return "; ".join([", ".join(part for part in parts if part), *deviations])
@@ -103,11 +107,28 @@ def _describe_bounds(schedule: Schedule) -> list[str]:
     return parts
 
 
+def _describe_business_days(rule: BusinessDays | None) -> list[str]:
+    if rule is None:
+        return []
+    days = f"business days of {rule.calendar}" if rule.calendar else "business days"
+    match rule.roll:
+        case Roll.NEXT:
+            return [f"moved to the next of the {days}"]
+        case Roll.PREVIOUS:
+            return [f"moved to the last of the {days} before"]
+        case Roll.SKIP:
+            return [f"only on {days}"]
+        case _ as never:
+            assert_never(never)
+
+
 def _describe_exclusions(exclude: Exclusions, job_id: str) -> list[str]:
     parts = []
     if exclude.dates:
         listed = join_words(day.isoformat() for day in exclude.dates)
         parts.append(f"except on {listed if len(exclude.dates) <= _MOST_LISTED else f'{len(exclude.dates)} dates'}")
+    if exclude.calendars:
+        parts.append(f"except on days of {join_words(exclude.calendars)}")
     for text in exclude.cron:
         words = describe_cron(parse_cron(text, job_id=job_id), knows_job=bool(job_id))
         parts.append(f"except {words[:1].lower()}{words[1:]}")

@@ -40,7 +40,23 @@ class DstInput(_Input):
 
 class ExcludeInput(_Input):
     dates: tuple[StrictStr | date, ...] = ()
+    calendars: tuple[StrictStr, ...] = ()
+    """Names of calendars on whose days nothing fires."""
+
     cron: tuple[StrictStr, ...] = ()
+
+
+class OnlyInput(_Input):
+    calendars: tuple[StrictStr, ...] = ()
+    """Names of calendars; on days that are in none of them nothing fires."""
+
+
+class BusinessDaysInput(_Input):
+    calendar: StrictStr | None = None
+    """The calendar of holidays, which also says what a weekend is; without one, Saturday and Sunday alone count."""
+
+    roll: StrictStr
+    """What becomes of a fire on another day: ``next`` or ``previous`` business day at the same local time, or ``skip``."""
 
 
 class ScheduleInput(_Input):
@@ -54,6 +70,8 @@ class ScheduleInput(_Input):
 
     dst: DstInput | None = None
     exclude: ExcludeInput | None = None
+    only: OnlyInput | None = None
+    business_days: BusinessDaysInput | None = None
     start_at: StrictStr | datetime | None = None
     end_at: StrictStr | datetime | None = None
     max_runs: StrictInt | None = None

@@ -8,17 +8,21 @@ from when on.
 
 import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from workflows.cron_expression import parse_cron, refuse_impossible_dates
 from workflows.duration import parse_duration
 from workflows.error import InvalidSchedule
-from workflows.fire_times import next_fires, shortest_gap
+from workflows.fire_exclusion import excludes_anything
+from workflows.fire_times import NO_ROLL, can_roll, next_fires, shortest_gap
 from workflows.recurrence import DEFAULT_START, read_recurrence
 from workflows.schedule import (
+    BusinessDays,
+    CalendarDays,
     CronRule,
     DstPolicy,
     Exclusions,
@@ -26,11 +30,13 @@ from workflows.schedule import (
     GapPolicy,
     IntervalRule,
     OneOffRule,
+    OnlyOn,
+    Roll,
     RRuleRule,
     Rule,
     Schedule,
 )
-from workflows.schedule_input import DstInput, ExcludeInput, ScheduleInput, ScheduleObject
+from workflows.schedule_input import BusinessDaysInput, DstInput, ExcludeInput, OnlyInput, ScheduleInput, ScheduleObject
 from workflows.zone import load_zone, require_zone
 
 _FIRST_MOMENT = datetime(1, 1, 1, tzinfo=UTC)
@@ -38,7 +44,13 @@ _LAST_MOMENT = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 MAX_EXCLUDED_DATES = 1_000
 MAX_EXCLUDED_CRONS = 20
+MAX_CALENDARS = 10
 """Bounds of what is looked at for each fire."""
+
+Calendars: TypeAlias = Mapping[str, CalendarDays]
+"""The calendars that a schedule may name, by name."""
+
+NO_CALENDARS: Calendars = {}
 
 _TIME = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]{1,9})?)?(?:[Zz]|[+-][0-9]{2}:?[0-9]{2})?",
@@ -62,18 +74,24 @@ class ParsedSchedule:
     """Where in the body the rule stands, for refusals found later."""
 
 
-def parse_schedule(body: ScheduleInput, *, job_id: str) -> ParsedSchedule:
+def parse_schedule(body: ScheduleInput, *, job_id: str, calendars: Calendars = NO_CALENDARS) -> ParsedSchedule:
     """Read what a caller sent. ``job_id`` may be empty for a preview without a job.
 
     Raises InvalidSchedule. Accepts schedules that never fire; ``check_fires`` refuses those.
     """
     reader = _RuleReader(body)
     rule = reader.read()
+    exclude = _read_exclusions(body.exclude or ExcludeInput(), job_id)
+    only = _read_only(body.only)
+    business_days = _read_business_days(body.business_days)
     schedule = Schedule(
         rule=rule,
         timezone=reader.zone,
         dst=_read_dst(body.dst or DstInput()),
-        exclude=_read_exclusions(body.exclude or ExcludeInput(), job_id),
+        business_days=business_days,
+        exclude=exclude,
+        only=only,
+        calendars=_find_calendars(exclude, only, business_days, calendars),
         start_at=_read_bound(body.start_at, reader.zone, "/start_at"),
         end_at=_read_bound(body.end_at, reader.zone, "/end_at"),
         max_runs=_read_max_runs(body.max_runs),
@@ -104,11 +122,11 @@ def _explain_no_fire(parsed: ParsedSchedule, job_id: str, after: datetime) -> In
     """Say which field is to blame, by leaving the others out one by one."""
     schedule = parsed.schedule
     unlimited = schedule.model_copy(update={"end_at": None})
-    everything = unlimited.model_copy(update={"exclude": Exclusions()})
+    everything = unlimited.model_copy(update={"exclude": Exclusions(), "only": OnlyOn(), "business_days": None})
     if schedule.end_at is not None and next_fires(unlimited, job_id=job_id, after=after, count=1):
         return InvalidSchedule("never fires: end_at is before the first fire", pointer="/end_at")
-    if schedule.exclude != Exclusions() and next_fires(everything, job_id=job_id, after=after, count=1):
-        return InvalidSchedule("never fires: every fire is excluded", pointer="/exclude")
+    if excludes_anything(schedule) and next_fires(everything, job_id=job_id, after=after, count=1):
+        return InvalidSchedule("never fires: every fire is excluded", pointer=_excluding_field(schedule))
     if isinstance(schedule.rule, OneOffRule):
         has_passed = next_fires(schedule, job_id=job_id, after=_FIRST_MOMENT, count=1)
         reason = (
@@ -118,6 +136,12 @@ def _explain_no_fire(parsed: ParsedSchedule, job_id: str, after: datetime) -> In
         )
         return InvalidSchedule(f"never fires: {reason}", pointer=parsed.pointer)
     return InvalidSchedule("never fires: no date and time match", pointer=parsed.pointer)
+
+
+def _excluding_field(schedule: Schedule) -> str:
+    if schedule.exclude != Exclusions():
+        return "/exclude"
+    return "/only" if schedule.only != OnlyOn() else "/business_days"
 
 
 class _RuleReader:
@@ -308,7 +332,43 @@ def _read_exclusions(given: ExcludeInput, job_id: str) -> Exclusions:
     for index, text in enumerate(given.cron):
         parse_cron(text, job_id=job_id, pointer=f"/exclude/cron/{index}")
     dates = (_read_date(day, f"/exclude/dates/{index}") for index, day in enumerate(given.dates))
-    return Exclusions(dates=tuple(sorted(set(dates))), cron=given.cron)
+    calendars = _read_names(given.calendars, "/exclude/calendars")
+    return Exclusions(dates=tuple(sorted(set(dates))), calendars=calendars, cron=given.cron)
+
+
+def _read_only(given: OnlyInput | None) -> OnlyOn:
+    if given is None:
+        return OnlyOn()
+    if not given.calendars:
+        raise InvalidSchedule("name at least one calendar, or leave only out", pointer="/only/calendars")
+    return OnlyOn(calendars=_read_names(given.calendars, "/only/calendars"))
+
+
+def _read_business_days(given: BusinessDaysInput | None) -> BusinessDays | None:
+    if given is None:
+        return None
+    roll = _read_policy(Roll, given.roll, "/business_days/roll")
+    return BusinessDays(calendar=given.calendar, roll=roll or Roll.NEXT)
+
+
+def _read_names(given: Sequence[str], pointer: str) -> tuple[str, ...]:
+    if len(given) > MAX_CALENDARS:
+        raise InvalidSchedule(f"at most {MAX_CALENDARS} calendars", pointer=pointer)
+    return tuple(dict.fromkeys(given))
+
+
+def _find_calendars(
+    exclude: Exclusions, only: OnlyOn, business_days: BusinessDays | None, calendars: Calendars
+) -> tuple[CalendarDays, ...]:
+    """Take along the days of all calendars that are named. Raises InvalidSchedule for one that is not there."""
+    named = {name: f"/only/calendars/{index}" for index, name in enumerate(only.calendars)}
+    named |= {name: f"/exclude/calendars/{index}" for index, name in enumerate(exclude.calendars)}
+    if business_days is not None and business_days.calendar is not None:
+        named[business_days.calendar] = "/business_days/calendar"
+    for name, pointer in named.items():
+        if name not in calendars:
+            raise InvalidSchedule(f"there is no calendar {name[:100]!r}", pointer=pointer)
+    return tuple(calendars[name] for name in sorted(named))
 
 
 def _read_date(given: str | date, pointer: str) -> date:
@@ -337,6 +397,13 @@ def _read_jitter_window(given: float | None) -> float | None:
 
 
 def _refuse_unreadable(schedule: Schedule, job_id: str, pointer: str) -> None:
+    _refuse_unreadable_rule(schedule, job_id, pointer)
+    rule = schedule.business_days
+    if rule is not None and rule.roll is not Roll.SKIP and not can_roll(schedule.rule):
+        raise InvalidSchedule(NO_ROLL, pointer="/business_days/roll")
+
+
+def _refuse_unreadable_rule(schedule: Schedule, job_id: str, pointer: str) -> None:
     match schedule.rule:
         case CronRule(expression=text):
             parse_cron(text, job_id=job_id, pointer=pointer)

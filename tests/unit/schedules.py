@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from workflows.fire_times import next_fires
 from workflows.schedule import CronRule, DstPolicy, Fire, FoldPolicy, GapPolicy, Schedule
 from workflows.schedule_input import ScheduleInput
-from workflows.schedule_parser import ParsedSchedule, parse_schedule
+from workflows.schedule_parser import NO_CALENDARS, Calendars, ParsedSchedule, parse_schedule
 
 EXAMPLES = int(os.environ.get("HORARIUM_EXAMPLES", "12"))
 """Examples of each property. Few by default, so that the folder stays quick; a change of the calculator deserves 2,000."""
@@ -17,10 +17,17 @@ EXAMPLES = int(os.environ.get("HORARIUM_EXAMPLES", "12"))
 _INPUT = TypeAdapter(ScheduleInput)
 
 
-def parsed(schedule: Any, timezone: str | None = None, *, job_id: str = "job", **fields: Any) -> ParsedSchedule:
+def parsed(
+    schedule: Any,
+    timezone: str | None = None,
+    *,
+    job_id: str = "job",
+    calendars: Calendars = NO_CALENDARS,
+    **fields: Any,
+) -> ParsedSchedule:
     """Read a body of JSON values as the API does."""
     given = {"schedule": schedule, "timezone": timezone, **fields}
-    return parse_schedule(_INPUT.validate_python(given), job_id=job_id)
+    return parse_schedule(_INPUT.validate_python(given), job_id=job_id, calendars=calendars)
 
 
 def cron(

@@ -1,6 +1,6 @@
 """What holds for every schedule, zone and moment; and a walk over every minute to compare with."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 
 from hypothesis import given, settings
@@ -8,14 +8,18 @@ from hypothesis import strategies as st
 
 from tests.unit.brute_force import PlainCron, list_fires
 from tests.unit.schedules import EXAMPLES
-from workflows.fire_times import fires_between, jitter_offset, next_fires, shortest_gap, survey_fires
+from workflows.fire_times import can_roll, fires_between, jitter_offset, next_fires, shortest_gap, survey_fires
 from workflows.schedule import (
+    BusinessDays,
+    CalendarDays,
     CronRule,
     DstPolicy,
     Exclusions,
     FoldPolicy,
     GapPolicy,
     IntervalRule,
+    OnlyOn,
+    Roll,
     RRuleRule,
     Rule,
     Schedule,
@@ -122,7 +126,37 @@ _EXCLUSIONS = st.sampled_from(
     [Exclusions(), Exclusions(cron=("* 1-2 * * *",)), Exclusions(cron=("*/2 * * * 0", "5 * * * *"))]
 )
 _ZONES = st.sampled_from([zone for zone, _ in _CHANGES])
-_SCHEDULES = st.builds(Schedule, rule=_RULES, timezone=_ZONES, dst=_POLICIES, exclude=_EXCLUSIONS)
+_PLAIN_SCHEDULES = st.builds(Schedule, rule=_RULES, timezone=_ZONES, dst=_POLICIES, exclude=_EXCLUSIONS)
+
+
+@st.composite
+def _schedules(draw: st.DrawFn) -> Schedule:
+    """Schedules, half of them with a calendar: days around clock changes, and long stretches."""
+    schedule = draw(_PLAIN_SCHEDULES)
+    if draw(st.booleans()):
+        return schedule
+    change = date.fromisoformat(draw(st.sampled_from(_CHANGES))[1][:10])
+    ends = draw(st.lists(st.integers(-400, 400), min_size=2, max_size=6, unique=True).map(sorted))
+    spans = [
+        (change + timedelta(days=first), change + timedelta(days=last))
+        for first, last in zip(ends[::2], ends[1::2], strict=False)
+    ]
+    weekend = draw(st.sampled_from([(5, 6), (4, 5), (), (0, 1, 2, 4, 5, 6)]))
+    calendar = CalendarDays(name="c", spans=tuple(spans), weekend=weekend)
+    roll = draw(st.sampled_from(list(Roll) if can_roll(schedule.rule) else [Roll.SKIP]))
+    use = draw(st.sampled_from(["exclude", "only", "business"]))
+    exclude = schedule.exclude.model_copy(update={"calendars": ("c",) if use == "exclude" else ()})
+    return schedule.model_copy(
+        update={
+            "calendars": (calendar,),
+            "exclude": exclude,
+            "only": OnlyOn(calendars=("c",) if use == "only" else ()),
+            "business_days": BusinessDays(calendar="c", roll=roll) if use == "business" else None,
+        }
+    )
+
+
+_SCHEDULES = _schedules()
 _MOMENTS = st.one_of(
     st.datetimes(datetime(1990, 1, 1), datetime(2036, 1, 1)),  # noqa: DTZ001 - the time zone is added below
     st.sampled_from(_CHANGES).map(lambda change: datetime.fromisoformat(change[1]) - timedelta(hours=2)),
