@@ -52,6 +52,7 @@ def job_row(record: JobRecord) -> Row:
             "task_queue": definition.target.task_queue,
             "downstream": definition.downstream,
             "search_text": search_text(record.job_id, definition),
+            "calendars": {each.name: each.version for each in definition.schedule.calendars} or None,
         }
     )
 

@@ -27,7 +27,17 @@ from workflows.job import MirrorBatch
 logger = logging.getLogger(__name__)
 
 DEFINED_COLUMNS: Final = frozenset(
-    {"definition", "name", "owner", "labels", "target", "task_queue", "downstream", "search_text"}
+    {
+        "definition",
+        "name",
+        "owner",
+        "labels",
+        "target",
+        "task_queue",
+        "downstream",
+        "search_text",
+        "calendars",
+    }
 )
 """Columns of ``jobs`` that only a new definition changes."""
 

@@ -6,8 +6,8 @@ the record that it shows, and only a higher version replaces it: late, repeated 
 
 **Reports** (``gate_reports``): what processes have said of themselves lately, so that people can see it. Old ones mean nothing.
 
-**Store** (``idempotency_records``, ``effect_claims``, ``api_keys``, ``tenants``, ``quota_claims``, ``audit_entries``): the truth,
-found nowhere else, to be backed up. Each table has one owner, named below.
+**Store** (``idempotency_records``, ``effect_claims``, ``api_keys``, ``tenants``, ``quota_claims``, ``audit_entries``,
+``calendars``): the truth, found nowhere else, to be backed up. Each table has one owner, named below.
 
 There are no foreign keys: a run may be recorded before its job, an attempt before its run. On PostgreSQL ``runs``, ``attempts``
 and ``ledger`` are partitioned by month (see ``partition``), which is why their keys hold the nominal time.
@@ -39,6 +39,7 @@ _NOT_FINISHED_JOBS = text("state = 'active'")
 _DEAD = text("status = 'dead'")
 _PARKED = text("status = 'parked'")
 _CALLS_SOMETHING = text("downstream <> '' AND state <> 'deleted'")
+_WITH_CALENDARS = text("calendars IS NOT NULL")
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -102,6 +103,14 @@ class JobRow(Mirror, table=True):
             postgresql_ops={"labels": "jsonb_path_ops"},
             info={"dialect": "postgresql"},
         ).ddl_if(dialect="postgresql"),
+        # Finds the users of a calendar. Few jobs have one.
+        Index(
+            "ix_jobs_with_calendars",
+            "tenant",
+            "job_id",
+            postgresql_where=_WITH_CALENDARS,
+            sqlite_where=_WITH_CALENDARS,
+        ),
     )
 
     tenant: str = Field(primary_key=True, sa_type=KEY)
@@ -132,6 +141,9 @@ class JobRow(Mirror, table=True):
 
     search_text: str = Field(sa_type=Text)
     """Id, name, description, owner and target, case folded: what ``q`` looks in, alike in both databases."""
+
+    calendars: dict[str, int] | None = Field(default=None, sa_type=SEARCHABLE_DOCUMENT)
+    """Version of each calendar whose days the definition carries, by name; ``None`` where it carries none."""
 
     registered_at: datetime = Field(sa_type=UtcDateTime)
     updated_at: datetime = Field(sa_type=UtcDateTime)
@@ -398,6 +410,29 @@ class AuditRow(Mirror, table=True):
     detail: str | None = Field(default=None, sa_type=Text)
 
 
+class CalendarRow(Mirror, table=True):
+    """A named set of days. Store; owned by ``calendar_store``, kept until it is deleted."""
+
+    __tablename__ = "calendars"
+
+    tenant: str = Field(primary_key=True, sa_type=KEY)
+    name: str = Field(primary_key=True, sa_type=KEY)
+    version: int = Field(sa_type=BigInteger)
+    """Microseconds when its days changed last; grows at each change."""
+
+    definition: dict[str, JsonValue] = Field(sa_type=DOCUMENT)
+    """What its owner sent."""
+
+    days: list[JsonValue] = Field(sa_type=DOCUMENT)
+    """What that meant when it was sent: ``[first, last, name]`` for each date, period and holiday, in order."""
+
+    weekend: list[int] = Field(sa_type=DOCUMENT)
+    """Weekdays, Monday 0."""
+
+    created_at: datetime = Field(sa_type=UtcDateTime)
+    updated_at: datetime = Field(sa_type=UtcDateTime)
+
+
 def _table(row: type[Mirror]) -> Table:
     return row.metadata.tables[str(row.__tablename__)]
 
@@ -415,6 +450,7 @@ API_KEYS = _table(ApiKeyRow)
 TENANTS = _table(TenantRow)
 QUOTA_CLAIMS = _table(QuotaClaimRow)
 AUDIT_ENTRIES = _table(AuditRow)
+CALENDARS = _table(CalendarRow)
 
 # Claims of effects. Store; owned by the SDK's ``effect_sql``, which workers of teams use without us. A claim is kept for a while
 # after it was last asked for (``effect_retention``).

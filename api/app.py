@@ -18,6 +18,7 @@ from fastapi_offline import FastAPIOffline
 
 from activities.audit_store import AuditStore
 from activities.bulk_control import BulkControl
+from activities.calendar_store import CalendarStore
 from activities.database import Limits, open_database
 from activities.downstream_control import DownstreamControl
 from activities.downstream_store import DownstreamStore
@@ -31,6 +32,8 @@ from activities.redrive import Redriver
 from activities.schema import migrate_when_possible
 from api.access import PREFIX, admit
 from api.audit import Audit
+from api.calendar_routes import calendar_router
+from api.calendar_service import CalendarService
 from api.change_service import ChangeService
 from api.dead_letter_routes import dead_letter_router
 from api.dead_letter_service import DeadLetterService
@@ -138,6 +141,7 @@ def create_app(settings: Settings, *, telemetry: Telemetry | None = None) -> Fas
     app.include_router(dead_letter_router)
     app.include_router(downstream_router)
     app.include_router(team_router)
+    app.include_router(calendar_router)
     app.include_router(metrics_router)
     app.include_router(health_router)
     app.include_router(health_router, prefix=PREFIX, include_in_schema=False)
@@ -178,8 +182,17 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
     control = JobControl(client, find_search_attributes=partial(register_search_attributes, client))
     audit = app.state.audit = Audit(log)
     quotas = app.state.quotas = Quotas(shares)
+    calendars = CalendarStore(engine, limit=DATABASE_PATIENCE)
+    stack.push_async_callback(calendars.close)
     jobs = JobService(
-        queries=queries, writer=writer, control=control, probe=probe, links=links, audit=audit, quotas=quotas
+        queries=queries,
+        calendars=calendars,
+        writer=writer,
+        control=control,
+        probe=probe,
+        links=links,
+        audit=audit,
+        quotas=quotas,
     )
     app.state.service = jobs
     app.state.changes = ChangeService(jobs=jobs, queries=queries, control=control, audit=audit, quotas=quotas)
@@ -193,6 +206,7 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
     app.state.downstreams = DownstreamService(
         jobs=jobs, store=downstreams, control=DownstreamControl(client), audit=audit
     )
+    app.state.calendars = CalendarService(store=calendars, audit=audit)
     app.state.idempotency = store
     app.state.ready_checks = ReadyChecks(queries=queries, probe=probe)
     for task in (_forget(store, shares, log, audit_kept=settings.audit_retention), _note_use(ring)):

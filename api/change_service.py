@@ -17,7 +17,7 @@ from activities.queries import Queries
 from activities.redrive import GONE
 from api.answer import JobAnswer
 from api.audit import Audit, job_facts
-from api.job_body import JobRequest, read_job
+from api.job_body import JobRequest
 from api.job_document import job_document, patched_document
 from api.problem import FieldError, InvalidRequest
 from api.quota import Quotas
@@ -66,7 +66,7 @@ class ChangeService:
             QuotaExceeded: the tenant has as much as it may have.
             Unavailable: the job may be written all the same.
         """
-        request = await self._read(_with_id(body, job_id), job_id=job_id)
+        request = await self._jobs.read_request(_with_id(body, job_id), default_id=job_id, tenant=tenant)
         async with self._control.turn(tenant=tenant, job_id=job_id):
             before = await self._queries.get_job(tenant, job_id)
             precondition.check(before)
@@ -94,7 +94,8 @@ class ChangeService:
             precondition.check(before)
             enabled = before.lifecycle is not Lifecycle.PAUSED
             document = job_document(before.definition, job_id=job_id, enabled=enabled)
-            request = await self._read(_with_id(patched_document(document, patch), job_id), job_id=job_id)
+            patched = _with_id(patched_document(document, patch), job_id)
+            request = await self._jobs.read_request(patched, default_id=job_id, tenant=tenant)
             warnings = await self._change(before, request, key=key, precondition=precondition)
         return await self._describe(tenant, request, warnings=warnings)
 
@@ -116,9 +117,6 @@ class ChangeService:
     async def _describe(self, tenant: str, request: JobRequest, *, warnings: tuple[str, ...]) -> JobAnswer:
         record = await self._jobs.find(tenant, request.job_id)
         return await self._jobs.describe(record, warnings=(*request.warnings, *warnings))
-
-    async def _read(self, body: JsonValue, *, job_id: str) -> JobRequest:
-        return await to_thread.run_sync(partial(read_job, body, default_id=job_id))
 
     async def _change(
         self, before: JobRecord, request: JobRequest, *, key: str | None, precondition: Precondition

@@ -17,6 +17,7 @@ from typing import Annotated, Final, NoReturn
 import typer
 from pydantic import JsonValue
 
+from api.cli_calendars import calendars_app
 from api.cli_dead_letters import dead_letters_app
 from api.cli_downstreams import downstreams_app
 from api.cli_input import (
@@ -58,6 +59,7 @@ app.add_typer(dead_letters_app, name="dead-letters")
 app.add_typer(downstreams_app, name="downstreams")
 app.add_typer(keys_app, name="keys")
 app.add_typer(tenants_app, name="tenants")
+app.add_typer(calendars_app, name="calendars")
 
 DISTRIBUTION: Final = "horarium-server"
 

@@ -52,6 +52,10 @@ class ApiClient:
         """Send a body; ``key`` is its idempotency key."""
         return _object(self._call("POST", path, json=body, headers={"Idempotency-Key": key} if key else {}).json())
 
+    def put(self, path: str, body: JsonValue) -> JsonObject:
+        """Write one thing."""
+        return _object(self._call("PUT", path, json=body).json())
+
     def get(self, path: str) -> JsonObject:
         """Read one thing."""
         return _object(self._call("GET", path).json())
@@ -68,6 +72,10 @@ class ApiClient:
             if len(found) >= limit:
                 break
         return found[:limit]
+
+    def list_whole(self, path: str) -> list[JsonObject]:
+        """Read a list that comes in one piece."""
+        return [_object(item) for item in self._call("GET", path).json()]
 
     def _pages(self, path: str, *, parameters: Sequence[tuple[str, str]]) -> Iterator[list[JsonObject]]:
         answer = self._call("GET", path, params=list(parameters))

@@ -213,6 +213,33 @@ def print_preview(answer: Mapping[str, JsonValue]) -> None:
     fires = [fire for fire in _list(answer["fires"]) if isinstance(fire, dict)]
     rows = [(_text(fire["local"]), _text(fire["nominal"]), _text(fire["target"])) for fire in fires]
     _print_table(("LOCAL", "NOMINAL", "TARGET"), rows, empty="no fires after this time")
+    removed = [fire for fire in _list(answer["removed"]) if isinstance(fire, dict)]
+    if removed:
+        rows = [(_text(fire["local"]), _text(fire["nominal"]), _text(fire["reason"])) for fire in removed]
+        _print_table(("REMOVED", "NOMINAL", "WHY"), rows, empty="")
+
+
+def print_calendars(calendars: Sequence[Mapping[str, JsonValue]]) -> None:
+    """Show calendars, a line each."""
+    rows = [
+        tuple(_text(calendar[name]) for name in ("name", "count", "first", "last", "description"))
+        for calendar in calendars
+    ]
+    _print_table(("CALENDAR", "DAYS", "FIRST", "LAST", "DESCRIPTION"), rows, empty="no calendars")
+
+
+def print_calendar(calendar: Mapping[str, JsonValue]) -> None:
+    """Show a calendar and its days."""
+    console = _console()
+    weekend = ", ".join(map(str, _list(calendar["weekend"]))) or "none"
+    console.print(f"[bold]{_text(calendar['name'])}[/]: {_text(calendar['count'])} days; weekend: {weekend}")
+    if calendar["description"]:
+        console.print(_text(calendar["description"]))
+    used_by = ", ".join(map(str, _list(calendar["job_ids"])))
+    console.print(f"jobs: {_text(calendar['jobs'])}{f' ({escape(used_by)})' if used_by else ''}")
+    days = [day for day in _list(calendar["days"]) if isinstance(day, dict)]
+    rows = [(_text(day["from"]), _text(day["to"]), _text(day["name"])) for day in days]
+    _print_table(("FROM", "TO", "NAME"), rows, empty="no days")
 
 
 def print_line(text: str) -> None:

@@ -30,7 +30,7 @@ from workflows.idempotency_key import DEFAULT_TEMPLATE, InvalidTemplate, check_t
 from workflows.job import Backoff, CatchUpPolicy, Isolation, JobDefinition, OverlapPolicy, RetryPolicy
 from workflows.schedule import Schedule
 from workflows.schedule_input import ScheduleInput
-from workflows.schedule_parser import ParsedSchedule, parse_schedule
+from workflows.schedule_parser import NO_CALENDARS, Calendars, ParsedSchedule, parse_schedule
 from workflows.target import natural_downstream
 
 LABELS_LIMIT: Final = 32
@@ -168,8 +168,8 @@ class JobRequest:
     warnings: tuple[str, ...]
 
 
-def read_job(value: JsonValue, *, default_id: str) -> JobRequest:
-    """Read the body of a job; ``default_id`` is its id where the body gives none.
+def read_job(value: JsonValue, *, default_id: str, calendars: Calendars = NO_CALENDARS) -> JobRequest:
+    """Read the body of a job; ``default_id`` is its id where the body gives none, ``calendars`` are those that it names.
 
     Raises:
         InvalidRequest: with every field that is wrong; the rules between fields are looked at when each is right.
@@ -178,7 +178,7 @@ def read_job(value: JsonValue, *, default_id: str) -> JobRequest:
     job_id = body.job_id or default_id
     errors = [*_broken_rules(body)]
     try:
-        parsed = parse_schedule(body, job_id=job_id)
+        parsed = parse_schedule(body, job_id=job_id, calendars=calendars)
     except InvalidSchedule as error:
         raise InvalidRequest(*errors, *field_errors_of(error)) from error
     if errors:

@@ -87,14 +87,19 @@ def _changes_kind(target: JsonValue, patch: JsonValue) -> bool:
 
 
 def _schedule_fields(schedule: Schedule) -> JsonObject:
-    exclude = schedule.exclude
+    exclude, rule = schedule.exclude, schedule.business_days
+    excluded: JsonObject = {
+        "dates": [day.isoformat() for day in exclude.dates],
+        "calendars": list(exclude.calendars),
+        "cron": list(exclude.cron),
+    }
     return {
         "schedule": spell_rule(schedule.rule),
         "timezone": schedule.timezone,
         "dst": _as_json(schedule.dst.model_dump(mode="json", exclude_none=True)),
-        "exclude": _as_json({"dates": [day.isoformat() for day in exclude.dates], "cron": list(exclude.cron)})
-        if exclude.dates or exclude.cron
-        else None,
+        "exclude": {name: listed for name, listed in excluded.items() if listed},
+        "only": {"calendars": list(schedule.only.calendars)} if schedule.only.calendars else None,
+        "business_days": None if rule is None else _as_json(rule.model_dump(mode="json", exclude_none=True)),
         "start_at": schedule.start_at.isoformat() if schedule.start_at else None,
         "end_at": schedule.end_at.isoformat() if schedule.end_at else None,
         "max_runs": schedule.max_runs,

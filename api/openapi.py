@@ -12,6 +12,7 @@ from pydantic import BaseModel, JsonValue
 from pydantic.json_schema import models_json_schema
 
 from api.access import needed_scope
+from api.calendar_body import CalendarBody
 from api.dead_letter_body import BulkRedriveBody
 from api.job_body import JobBody
 from api.merge_patch import MEDIA_TYPE as MERGE_PATCH
@@ -111,6 +112,15 @@ _PREVIEW_EXAMPLES: Final = {
             "count": 3,
         },
     },
+    "a calendar that is tried out": {
+        "summary": "Payday: the last of the month, or the business day before",
+        "value": {
+            "schedule": "0 9 L * *",
+            "timezone": "Europe/Berlin",
+            "business_days": {"calendar": "bavaria", "roll": "previous"},
+            "calendars": {"bavaria": {"holidays": {"country": "DE", "subdivision": "BY"}, "dates": ["2026-12-24"]}},
+        },
+    },
     "several": {"value": [{"schedule": "@daily", "count": 2}, {"schedule": "0 0 30 2 *"}]},
 }
 
@@ -147,10 +157,26 @@ _BULK_REDRIVE_EXAMPLES: Final = {
     "everything": {"value": {"all": True, "rate_per_minute": 600, "limit": 100_000}},
 }
 
+_CALENDAR_EXAMPLES: Final = {
+    "public holidays": {
+        "summary": "Of Bavaria, with days of the company's own",
+        "value": {
+            "description": "No business in Munich",
+            "holidays": {"country": "DE", "subdivision": "BY", "years": [2026, 2027, 2028]},
+            "dates": ["2026-12-24", {"date": "2026-12-31", "name": "New Year's Eve"}],
+        },
+    },
+    "a freeze": {
+        "value": {"periods": [{"from": "2026-12-18", "to": "2027-01-04", "name": "Change freeze"}]},
+    },
+    "a stock exchange": {"value": {"holidays": {"market": "XNYS"}}},
+}
+
 _BODIES: Final[tuple[type[BaseModel], ...]] = (
     JobBody,
     PreviewBody,
     BulkRedriveBody,
+    CalendarBody,
     PauseBody,
     ResumeBody,
     TriggerBody,
@@ -204,6 +230,13 @@ PREVIEW_BODY: Final = _json_body(
 
 
 BULK_REDRIVE_BODY: Final = _json_body({"$ref": f"{_SCHEMAS}BulkRedriveBody"}, _BULK_REDRIVE_EXAMPLES)
+
+
+WRITE_CALENDAR_BODY: Final = {
+    key: value
+    for key, value in _json_body({"$ref": f"{_SCHEMAS}CalendarBody"}, _CALENDAR_EXAMPLES).items()
+    if key == "requestBody"
+}
 
 
 _SECURITY: Final = {

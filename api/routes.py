@@ -6,11 +6,13 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import JsonValue
 
 from activities.idempotency_store import IdempotencyStore, RequestKey, StoredResponse
 from activities.queries import JobFilter, RunFilter
 from api.access import PREFIX, Tenant
 from api.answer import FireAnswer, JobAnswer, JobSummary, LedgerAnswer, RunAnswer
+from api.calendar_body import named_calendars
 from api.idempotency import answer_once, body_hash
 from api.openapi import CREATE_JOB_BODY, DELETE_JOB_HEADERS, PREVIEW_BODY, problems
 from api.parameter import (
@@ -210,19 +212,23 @@ async def list_upcoming(
     "/preview",
     response_model=PreviewAnswer | list[PreviewAnswer | Problem],
     openapi_extra=PREVIEW_BODY,
-    responses=problems(413, 415, 422),
+    responses=problems(413, 415, 422, 503),
     tags=["fires"],
 )
-async def preview_schedule(request: Request) -> Response:
+async def preview_schedule(request: Request, service: Service, tenant: Tenant) -> Response:
     """Show what a schedule would do. A list of bodies is answered by a list, with an error in place of each bad one."""
     read_idempotency_key(request)
     body = await read_json(request)
     now = datetime.now(UTC)
+    bodies: list[JsonValue] = body if isinstance(body, list) else [body]
+    check_batch(bodies)
+    named = frozenset(name for each in bodies for name in named_calendars(each))
+    calendars = await service.find_calendars(named, tenant=tenant)
     if not isinstance(body, list):
-        answer = await to_thread.run_sync(lambda: preview(body, now=now))
+        answer = await to_thread.run_sync(lambda: preview(body, now=now, calendars=calendars))
         return json_response(answer.model_dump_json())
-    check_batch(body)
-    return json_response(await to_thread.run_sync(lambda: dump_answers(preview_each(body, now=now))))
+    answers = await to_thread.run_sync(lambda: dump_answers(preview_each(body, now=now, calendars=calendars)))
+    return json_response(answers)
 
 
 def etag_of(answer: JobAnswer) -> str:

@@ -5,7 +5,7 @@ mirror, so that whoever was answered can read it; the workflow mirrors itself as
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -13,6 +13,7 @@ from functools import partial
 from anyio import to_thread
 from pydantic import JsonValue
 
+from activities.calendar_store import CalendarStore
 from activities.job_control import MAYBE_APPLIED, JobControl, JobIsGone
 from activities.mirror_writer import MirrorUnavailable, MirrorWriter
 from activities.page import Page
@@ -30,6 +31,7 @@ from api.answer import (
     summarise_job,
 )
 from api.audit import Audit, job_facts
+from api.calendar_body import named_calendars
 from api.health import Findings, health_of
 from api.job_body import JobRequest, read_job
 from api.payload_check import check_payload
@@ -45,6 +47,7 @@ from workflows.error import Conflict, NotFound, RevisionMismatch, Unavailable
 from workflows.job import JobDefinition, JobRecord, Lifecycle, MirrorBatch
 from workflows.outbox import job_record
 from workflows.run import RunStatus
+from workflows.schedule_parser import Calendars
 from workflows.target import ActivityTarget, WorkflowTarget
 
 PARKED = RunFilter(statuses=frozenset({RunStatus.PARKED}))
@@ -65,6 +68,7 @@ class JobService:
         self,
         *,
         queries: Queries,
+        calendars: CalendarStore,
         writer: MirrorWriter,
         control: JobControl,
         probe: TemporalProbe,
@@ -75,6 +79,7 @@ class JobService:
         self._queries = queries
         self._audit = audit
         self._quotas = quotas
+        self._calendars = calendars
         self._links = links
         self._writer = writer
         self._control = control
@@ -91,7 +96,7 @@ class JobService:
             Unavailable: the job may be registered all the same.
         """
         default_id = new_job_id(tenant=tenant, key=key)
-        request = await to_thread.run_sync(partial(read_job, body, default_id=default_id))
+        request = await self.read_request(body, default_id=default_id, tenant=tenant)
         async with self._control.turn(tenant=tenant, job_id=request.job_id):
             before = await self._queries.get_job(tenant, request.job_id)
             warnings = await self.register(request, tenant=tenant, key=key, before=before)
@@ -192,6 +197,16 @@ class JobService:
     async def is_stale(self) -> bool:
         """Say whether Temporal is silent, so that what is read may be old."""
         return not await self._probe.is_reachable()
+
+    async def read_request(self, body: JsonValue, *, default_id: str, tenant: str) -> JobRequest:
+        """Read the body of a job with the calendars that it names, as they are now. Raises as ``read_job`` does."""
+        calendars = await self.find_calendars(named_calendars(body), tenant=tenant)
+        return await to_thread.run_sync(partial(read_job, body, default_id=default_id, calendars=calendars))
+
+    async def find_calendars(self, names: Collection[str], *, tenant: str) -> Calendars:
+        """Find the days of calendars, those of them that there are."""
+        found = await self._calendars.find_all(tenant, names) if names else []
+        return {calendar.name: calendar.days() for calendar in found}
 
     async def require_temporal(self) -> None:
         """Refuse a write at once, rather than after all the patience of a client that tries again and again."""

@@ -23,6 +23,7 @@ TABLES = {
     "idempotency_records",
     "effect_claims",
     "gate_reports",
+    "calendars",
 }
 TABLES |= {"api_keys", "tenants", "quota_claims", "audit_entries"}
 
