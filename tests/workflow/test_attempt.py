@@ -15,6 +15,7 @@ from tests.eventually import eventually
 from tests.temporal_servers import connect_to, unique
 from tests.workflow.harness import Harness, job, kinds_of, side_by_side
 from workers.devserver import DevServer
+from workflows.job import JobDefinition
 from workflows.run import AttemptStatus, Run, RunStatus
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -30,9 +31,9 @@ LATE_QUEUE = unique("late")
 DEPLOYED_QUEUE = unique("deployed")
 
 
-def once(name: str, *, payload: Any = None, queue: str = "horarium", **fields: Any) -> Any:
-    """A job of a single fire in a second or two."""
-    at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=3)
+def once(name: str, *, payload: Any = None, queue: str = "horarium", **fields: Any) -> JobDefinition:
+    """A job of a single fire in some seconds from now."""
+    at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=4)
     schedule = {"rule": {"kind": "one_off", "at": at}}
     target = {"activity": name, "task_queue": queue}
     return job(name, payload=payload, schedule=schedule, target=target, **fields)
@@ -58,8 +59,20 @@ async def odd_bytes(_: Any) -> bytes:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def harness(temporal_server: DevServer) -> AsyncIterator[Harness]:
-    """All jobs of this module."""
-    jobs = {
+    """All jobs of this module, which are made when the workers are there: each has one chance."""
+    client = await connect_to(temporal_server)
+    async with (
+        Worker(client, task_queue=FOREIGN_QUEUE, activities=[silent, plain, odd_bytes]),
+        side_by_side(temporal_server, {}) as harness,
+    ):
+        for name, definition in jobs_of_one_fire().items():
+            harness.named[name] = await harness.register(definition)
+        yield harness
+
+
+def jobs_of_one_fire() -> dict[str, JobDefinition]:
+    """Make the jobs, by the names that the tests have for them."""
+    return {
         "recovers": once("fail", payload=2, retry=OFTEN),
         "dies": once("fail", payload=9, retry=OFTEN),
         "permanent": once("fail_for_good", retry=OFTEN),
@@ -74,12 +87,6 @@ async def harness(temporal_server: DevServer) -> AsyncIterator[Harness]:
         "at_once": once("fail", payload=0, retry=OFTEN),
         "retried": once("fail", payload=5, retry=OFTEN | {"max_attempts": 6}),
     }
-    client = await connect_to(temporal_server)
-    async with (
-        Worker(client, task_queue=FOREIGN_QUEUE, activities=[silent, plain, odd_bytes]),
-        side_by_side(temporal_server, jobs) as harness,
-    ):
-        yield harness
 
 
 async def end_of(harness: Harness, name: str) -> Run:
