@@ -85,6 +85,12 @@ class CalendarStore:
         query = select(JOBS.c.job_id).where(*conditions).order_by(JOBS.c.job_id).limit(limit)
         return [str(row.job_id) for row in await self._rows(query)]
 
+    async def count_outdated(self, tenant: str, name: str, version: int) -> int:
+        """Count the jobs that ``find_outdated`` lists."""
+        conditions = (*self._carrying(tenant, name, other_than=version), _IS_FIRING)
+        [row] = await self._rows(select(func.count()).select_from(JOBS).where(*conditions))
+        return int(row[0])
+
     async def _write(self, tenant: str, calendar: Calendar) -> tuple[Calendar, Calendar | None]:
         async with writing(self._engine) as connection:
             query = select(CALENDARS).where(*_named(tenant, calendar.name))

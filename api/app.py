@@ -206,10 +206,14 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
     app.state.downstreams = DownstreamService(
         jobs=jobs, store=downstreams, control=DownstreamControl(client), audit=audit
     )
-    app.state.calendars = CalendarService(store=calendars, audit=audit)
+    app.state.calendars = CalendarService(store=calendars, changes=app.state.changes, audit=audit)
     app.state.idempotency = store
     app.state.ready_checks = ReadyChecks(queries=queries, probe=probe)
-    for task in (_forget(store, shares, log, audit_kept=settings.audit_retention), _note_use(ring)):
+    for task in (
+        _forget(store, shares, log, audit_kept=settings.audit_retention),
+        _note_use(ring),
+        app.state.calendars.tell_jobs_for_ever(),
+    ):
         stack.push_async_callback(_stop, asyncio.create_task(task))
 
 

@@ -1,6 +1,12 @@
-"""What the calendar routes promise: calendars written, read, and deleted where no job uses them."""
+"""What the calendar routes promise: calendars written, read, and deleted where no job uses them.
 
-from datetime import UTC, datetime
+Whoever writes a calendar tells the jobs that use it, as many as there is time for. The others, and those of an API that died
+in between, are found by the version that they carry and told by whichever API looks next.
+"""
+
+import asyncio
+import logging
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -10,8 +16,21 @@ from pydantic import JsonValue
 from activities.calendar_store import CalendarStore
 from api.audit import Audit
 from api.calendar_body import CalendarAnswer, CalendarSummary, describe_calendar, read_calendar, summarise_calendar
+from api.change_service import ChangeService
 from workflows.calendar import Calendar
-from workflows.error import Conflict, NotFound
+from workflows.error import Conflict, HorariumError, NotFound, Unavailable
+
+logger = logging.getLogger(__name__)
+
+TOLD_AT_ONCE: Final = 8
+"""Jobs: each is a few calls of the database and one of Temporal."""
+
+PATIENCE: Final = timedelta(seconds=3)
+"""For whom writes a calendar: longer is left to the next look."""
+
+LOOK_EVERY: Final = timedelta(seconds=20)
+
+_BATCH: Final = 200
 
 CALENDARS_LIMIT: Final = 1_000
 """Of one tenant: a list of them is one answer."""
@@ -20,8 +39,9 @@ CALENDARS_LIMIT: Final = 1_000
 class CalendarService:
     """Calendars, on behalf of one tenant a call."""
 
-    def __init__(self, *, store: CalendarStore, audit: Audit) -> None:
+    def __init__(self, *, store: CalendarStore, changes: ChangeService, audit: Audit) -> None:
         self._store = store
+        self._changes = changes
         self._audit = audit
 
     async def write_calendar(self, name: str, body: JsonValue, *, tenant: str) -> tuple[CalendarAnswer, bool]:
@@ -43,7 +63,39 @@ class CalendarService:
         async with self._audit.recording("calendar.write", tenant=tenant, subject=name, before=facts) as note:
             written, before = await self._store.write(tenant, asked)
             note.after = _facts(written)
+        try:
+            async with asyncio.timeout(PATIENCE.total_seconds()):
+                await self._tell_jobs(tenant, name, written.version)
+        except TimeoutError:
+            logger.info("jobs are still told of a calendar", extra={"tenant": tenant, "calendar": name})
         return await self._describe(written, tenant=tenant), before is None
+
+    async def tell_jobs_for_ever(self) -> None:
+        """Look again and again for jobs that carry other days than their calendars have now."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY.total_seconds())
+            try:
+                for tenant, name, version in await self._store.list_versions():
+                    await self._tell_jobs(tenant, name, version)
+            except Unavailable as error:
+                logger.info("jobs cannot be told of calendars now", extra={"error": str(error)})
+
+    async def _tell_jobs(self, tenant: str, name: str, version: int) -> None:
+        after = ""
+        while behind := await self._store.find_outdated(tenant, name, version, after=after, limit=_BATCH):
+            for start in range(0, len(behind), TOLD_AT_ONCE):
+                told = behind[start : start + TOLD_AT_ONCE]
+                await asyncio.gather(*(self._tell_job(tenant, name, job_id) for job_id in told))
+            after = behind[-1]
+
+    async def _tell_job(self, tenant: str, name: str, job_id: str) -> None:
+        about = {"tenant": tenant, "calendar": name, "job_id": job_id}
+        try:
+            if not await self._changes.renew_calendars(job_id, tenant=tenant):
+                logger.warning("with its new days a job would never fire; it keeps the old ones", extra=about)
+        except HorariumError as error:
+            # The next look finds the job again.
+            logger.info("a job cannot be told of a calendar now", extra={**about, "error": str(error)})
 
     async def get_calendar(self, name: str, *, tenant: str) -> CalendarAnswer:
         """Read a calendar. Raises ``NotFound``."""
@@ -76,7 +128,9 @@ class CalendarService:
         return calendar
 
     async def _describe(self, calendar: Calendar, *, tenant: str) -> CalendarAnswer:
-        return describe_calendar(calendar, await self._store.find_use(tenant, calendar.name))
+        use = await self._store.find_use(tenant, calendar.name)
+        behind = await self._store.count_outdated(tenant, calendar.name, calendar.version) if use.count else 0
+        return describe_calendar(calendar, use, behind=behind)
 
 
 def _facts(calendar: Calendar) -> JsonValue:

@@ -24,10 +24,11 @@ from api.quota import Quotas
 from api.registration import changed_state, new_command_key
 from api.request import Precondition
 from api.service import JobService
-from workflows.change import is_same_definition
+from workflows.change import FIRING, is_same_definition
 from workflows.command import ChangeCommand
 from workflows.contracts import JOB_ID_PATTERN
 from workflows.error import Conflict, Unavailable
+from workflows.fire_times import next_fires
 from workflows.job import JobRecord, Lifecycle, MirrorBatch
 from workflows.outbox import job_record
 from workflows.schedule_parser import check_fires
@@ -98,6 +99,34 @@ class ChangeService:
             request = await self._jobs.read_request(patched, default_id=job_id, tenant=tenant)
             warnings = await self._change(before, request, key=key, precondition=precondition)
         return await self._describe(tenant, request, warnings=warnings)
+
+    async def renew_calendars(self, job_id: str, *, tenant: str) -> bool:
+        """Give a job the present days of the calendars that it names. False where its schedule would never fire again.
+
+        A calendar that is no more is kept as the job knows it. Raises ``HorariumError`` where another attempt is needed.
+        """
+        async with self._control.turn(tenant=tenant, job_id=job_id):
+            before = await self._jobs.find(tenant, job_id)
+            old = before.definition.schedule
+            present = await self._jobs.find_calendars([each.name for each in old.calendars], tenant=tenant)
+            renewed = tuple(present.get(each.name, each) for each in old.calendars)
+            if renewed == old.calendars or before.lifecycle not in FIRING:
+                return True
+            new = old.model_copy(update={"calendars": renewed})
+            now = datetime.now(UTC)
+            if not await to_thread.run_sync(partial(next_fires, new, job_id=job_id, after=now, count=1)):
+                return False
+            command = ChangeCommand(
+                key=new_command_key(),
+                definition=before.definition.model_copy(update={"schedule": new}),
+                expected=before.revision,
+            )
+            facts = job_facts(before)
+            async with self._audit.recording("job.calendar", tenant=tenant, job_id=job_id, before=facts) as note:
+                record = await self._apply(before, command)
+                note.after = job_facts(record)
+            await self._jobs.write_through(MirrorBatch(job=record))
+        return True
 
     async def _put(
         self,

@@ -84,6 +84,43 @@ class TestCalendars:
             assert (await api.get(f"/calendars/{name}")).json()["jobs"] == 0
 
 
+class TestChangedCalendars:
+    """A job takes on the days that its calendar has now."""
+
+    async def test_a_sleeping_job_takes_on_the_new_days(self, api_stack: ApiStack) -> None:
+        """Its next fire moves, its revision grows, and the same calendar again changes nothing more."""
+        name = unique("calendar")
+        async with api_stack.client() as api:
+            await put(api, name, dates=[])
+            schedule = {"schedule": "0 9 24-31 12 *", "business_days": {"calendar": name, "roll": "skip"}}
+            job = await create(api, **schedule)
+            path = f"/jobs/{job['job_id']}"
+            first = job["next_run_at"][:10]
+            written = await put(api, name, dates=[first])
+            assert (written["jobs"], written["jobs_behind"]) == (1, 0)
+            changed = (await api.get(path)).json()
+            assert changed["next_run_at"][:10] > first
+            assert changed["revision"] == job["revision"] + 1
+            await put(api, name, dates=[first])
+            assert (await api.get(path)).json()["revision"] == changed["revision"]
+            same = await api.put(path, json={"name": "noop", **schedule})
+            assert (same.status_code, same.json()["revision"]) == (200, changed["revision"])
+            await api.delete(path)
+
+    async def test_a_job_that_would_never_fire_again_keeps_its_days(self, api_stack: ApiStack) -> None:
+        """A slip in a calendar completes no job; the calendar says that one is behind, until it is mended."""
+        name = unique("calendar")
+        async with api_stack.client() as api:
+            await put(api, name, dates=["2026-12-24"])
+            job = await create(api, schedule="@daily", exclude={"calendars": [name]})
+            slip = await put(api, name, periods=[{"from": "2000-01-01", "to": "2999-12-31"}])
+            assert slip["jobs_behind"] == 1
+            assert (await api.get(f"/jobs/{job['job_id']}")).json()["next_run_at"] == job["next_run_at"]
+            mended = await put(api, name, dates=["2026-12-31"])
+            assert mended["jobs_behind"] == 0
+            await api.delete(f"/jobs/{job['job_id']}")
+
+
 async def test_preview_and_upcoming_know_calendars_by_name(api_stack: ApiStack) -> None:
     """One that is tried out goes before the one of its name that is kept."""
     name = unique("calendar")
