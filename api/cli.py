@@ -38,6 +38,7 @@ from api.cli_input import (
     read_value,
 )
 from api.cli_keys import keys_app
+from api.cli_steer import RunsGroup, cancel_runs, edit_job, pause_job, resume_job, trigger_job
 from api.cli_tenants import tenants_app
 from api.problem import problem_of
 from workflows.error import HorariumError
@@ -53,8 +54,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-jobs_app = typer.Typer(help="Register, read and delete jobs.", no_args_is_help=True)
+jobs_app = typer.Typer(help="Register, read, change, steer and delete jobs.", no_args_is_help=True)
+runs_app = typer.Typer(help="List the runs of a job, newest first; cancel runs.", cls=RunsGroup, no_args_is_help=True)
 app.add_typer(jobs_app, name="jobs")
+app.add_typer(runs_app, name="runs")
 app.add_typer(dead_letters_app, name="dead-letters")
 app.add_typer(downstreams_app, name="downstreams")
 app.add_typer(keys_app, name="keys")
@@ -353,8 +356,19 @@ def delete_job(
     _print_json(found) if as_json else print_line(f"deleted {found['job_id']} ({found['name']})")
 
 
-@app.command()
-def runs(
+for name, command in (
+    ("edit", edit_job),
+    ("pause", pause_job),
+    ("resume", resume_job),
+    ("trigger", trigger_job),
+):
+    jobs_app.command(name)(command)
+
+runs_app.command("cancel")(cancel_runs)
+
+
+@runs_app.command("list")
+def list_runs(
     job: str,
     status: Annotated[str | None, typer.Option(help="A status, several with commas, or failed.")] = None,
     limit: Annotated[int, typer.Option(min=1)] = 20,

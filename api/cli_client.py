@@ -1,5 +1,6 @@
 """The command line's way to the API, over HTTP."""
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
@@ -55,6 +56,13 @@ class ApiClient:
     def put(self, path: str, body: JsonValue) -> JsonObject:
         """Write one thing."""
         return _object(self._call("PUT", path, json=body).json())
+
+    def patch(self, path: str, patch: JsonValue, *, key: str | None, revision: int | None) -> JsonObject:
+        """Send a merge patch; ``revision`` is the only one that may be changed."""
+        headers = {"Content-Type": "application/merge-patch+json"}
+        headers |= {"Idempotency-Key": key} if key else {}
+        headers |= {"If-Match": f'"{revision}"'} if revision is not None else {}
+        return _object(self._call("PATCH", path, content=json.dumps(patch), headers=headers).json())
 
     def get(self, path: str) -> JsonObject:
         """Read one thing."""

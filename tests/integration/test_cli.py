@@ -171,6 +171,34 @@ class TestJobs:
         assert "dead" in shown
         run("jobs", "delete", job_id, "--cancel-active", url=url)
 
+    def test_a_job_is_edited_paused_resumed_and_triggered(self, api_stack: ApiStack) -> None:
+        """And its runs are cancelled; each says in a line what was done, and as JSON what the API says."""
+        url, job_id = api_stack.api.url, unique("steered")
+        run("jobs", "create", "noop", "0 9 * * 1", "--job-id", job_id, url=url)
+        edited = run("jobs", "edit", job_id, "--schedule", "@daily", "--set", "description=nightly", url=url).stdout
+        assert edited.startswith(f"changed {job_id} (revision 2); next run: 20")
+        again = run("jobs", "edit", job_id, "--set", "max_retries=1", "--set", "owner=null", "--json", url=url).stdout
+        shown = json.loads(again)
+        assert (shown["schedule"], shown["description"], shown["max_retries"]) == ("@daily", "nightly", 1)
+        assert "revision" in run("jobs", "edit", job_id, "-z", "UTC", "--revision", "1", url=url, expect=1).stderr
+        assert "nothing to change" in run("jobs", "edit", job_id, url=url, expect=2).stderr
+        refused = run("jobs", "edit", job_id, "--set", "timeout_seconds=0", url=url, expect=2).stderr
+        assert refused.startswith("horarium: timeout_seconds: ")
+
+        paused = run("jobs", "pause", job_id, "--reason", "maintenance", "--by", "ops", url=url).stdout
+        assert paused == f"paused {job_id} (noop)\n"
+        assert "maintenance" in run("jobs", "show", job_id, url=url).stdout
+        told = json.loads(run("jobs", "trigger", job_id, "--payload", "1", "--json", url=url).stdout)
+        assert told["outcome"] == "started"
+        assert run("jobs", "resume", job_id, url=url).stdout.startswith(f"{job_id} (noop) is active; next run: 20")
+        skipped = run("jobs", "trigger", job_id, "--skip-next", "--overlap", "allow", url=url).stdout
+        assert ", in the place of the fire of 20" in skipped
+        line = run("runs", "cancel", told["run_id"], "--reason", "oops", url=url).stdout
+        assert line.startswith(f"{told['run_id']} is ")
+        assert told["run_id"] in run("runs", job_id, url=url).stdout
+        assert told["run_id"] in run("runs", "list", job_id, "--json", url=url).stdout
+        run("jobs", "delete", job_id, url=url)
+
     def test_what_is_not_there_and_who_does_not_answer_are_one_line(self, api_stack: ApiStack) -> None:
         """Exit code 1: nothing is wrong with what was given."""
         assert run("jobs", "show", "never-was", url=api_stack.api.url, expect=1).stderr.count("\n") == 1
