@@ -34,7 +34,18 @@ from workers.settings import Settings
 from workers.worker import OwnActivities, build_workers
 from workflows.alert import Alert
 from workflows.breaker import BreakerPolicy
-from workflows.command import DeleteCommand, RedriveAnswer, RedriveCommand, RegisterCommand
+from workflows.command import (
+    CancelCommand,
+    ChangeCommand,
+    DeleteCommand,
+    PauseCommand,
+    RedriveAnswer,
+    RedriveCommand,
+    RegisterCommand,
+    ResumeCommand,
+    TriggerAnswer,
+    TriggerCommand,
+)
 from workflows.contracts import (
     JOB_WORKFLOW,
     MIRROR_REFUSED,
@@ -43,9 +54,14 @@ from workflows.contracts import (
     RECORD_EVENTS,
     SEND_ALERT,
     SURVEY_FIRES,
+    UPDATE_CANCEL_RUN,
+    UPDATE_CHANGE,
     UPDATE_DELETE,
+    UPDATE_PAUSE,
     UPDATE_REDRIVE,
     UPDATE_REGISTER,
+    UPDATE_RESUME,
+    UPDATE_TRIGGER,
     WORKFLOW_TASK_TIMEOUT,
     job_workflow_id,
 )
@@ -58,6 +74,8 @@ from workflows.job import (
     LedgerEntry,
     Lifecycle,
     MirrorBatch,
+    Pause,
+    PausedFires,
     PlanRequest,
     SurveyRequest,
     Tuning,
@@ -194,7 +212,7 @@ class Planner:
     @activity.defn(name=SURVEY_FIRES)
     def survey_fires(self, request: SurveyRequest) -> FireSurvey:
         """Answer as the real one does."""
-        if self.broken:
+        if request.job_id in self.broken:
             raise RuntimeError("no such zone")
         return make_survey(request)
 
@@ -420,6 +438,38 @@ class Harness:
         command = RegisterCommand(key=key or unique("key"), state=await self.state(definition, job_id=job_id))
         record: JobRecord = await self.handle(job_id).execute_update(UPDATE_REGISTER, command, result_type=JobRecord)
         return record
+
+    async def change(self, job_id: str, definition: JobDefinition, **fields: Any) -> JobRecord:
+        """Give a job another definition."""
+        command = ChangeCommand.model_validate({"key": unique("key"), "definition": definition} | fields)
+        record: JobRecord = await self.handle(job_id).execute_update(UPDATE_CHANGE, command, result_type=JobRecord)
+        return record
+
+    async def pause(self, job_id: str, **fields: Any) -> JobRecord:
+        """Pause a job."""
+        command = PauseCommand(key=unique("key"), pause=Pause(at=await self.now(), **fields))
+        record: JobRecord = await self.handle(job_id).execute_update(UPDATE_PAUSE, command, result_type=JobRecord)
+        return record
+
+    async def resume(self, job_id: str, *, catch_up: PausedFires = PausedFires.NONE) -> JobRecord:
+        """Resume a job."""
+        command = ResumeCommand(key=unique("key"), catch_up=catch_up)
+        record: JobRecord = await self.handle(job_id).execute_update(UPDATE_RESUME, command, result_type=JobRecord)
+        return record
+
+    async def trigger(self, job_id: str, **fields: Any) -> TriggerAnswer:
+        """Trigger a job."""
+        key = unique("key")
+        command = TriggerCommand.model_validate({"key": key, "request_id": key} | fields)
+        answer: TriggerAnswer = await self.handle(job_id).execute_update(
+            UPDATE_TRIGGER, command, result_type=TriggerAnswer
+        )
+        return answer
+
+    async def cancel_run(self, job_id: str, run_id: str) -> None:
+        """Cancel a run."""
+        command = CancelCommand(key=unique("key"), run_id=run_id, reason="on request")
+        await self.handle(job_id).execute_update(UPDATE_CANCEL_RUN, command, result_type=MirrorBatch)
 
     async def redrive(self, dead: Run, *, job_id: str) -> RedriveAnswer:
         """Run a dead run again."""
