@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.release.frozen import RELEASES, REPOSITORY, VERSION, freeze, list_tags
+from tests.release.frozen import RELEASES, REPOSITORY, VERSION, freeze, is_tagged, present_version
 from tests.release.wheel import SOURCES, WheelError, build_wheels
 
 
@@ -33,7 +33,7 @@ def main() -> int:
 
 def require_ready(repository: Path) -> str:
     """Say which version is to be released. Raises ``NotReady``."""
-    versions = {source: _version_in(repository / source) for source in SOURCES}
+    versions = {source: present_version(repository / source) for source in SOURCES}
     [version, *others] = set(versions.values())
     if others or not VERSION.fullmatch(version):
         raise NotReady(f"both pyproject.toml files must name one version without a suffix, not {versions}")
@@ -41,7 +41,7 @@ def require_ready(repository: Path) -> str:
         rf"^## {re.escape(version)} - \d{{4}}-\d\d-\d\d$", (repository / "CHANGELOG.md").read_text(), re.M
     ):
         raise NotReady(f"CHANGELOG.md has no dated section for {version}")
-    if {version, f"v{version}"} & {*list_tags(repository)}:
+    if is_tagged(repository, version):
         raise NotReady(f"{version} has its tag; what it has recorded stays as it is")
     changed = _git(repository, "status", "--porcelain", "--", ".", f":!{RELEASES / version}")
     if changed:
@@ -64,11 +64,6 @@ def make_release(repository: Path, version: str) -> Path:
             shutil.copy(wheel, folder)
     freeze(repository, version)
     return folder
-
-
-def _version_in(source: Path) -> str:
-    found = re.search(r'^version = "(.+)"$', (source / "pyproject.toml").read_text(), re.MULTILINE)
-    return "" if found is None else found[1]
 
 
 def _git(repository: Path, *arguments: str) -> str:

@@ -61,10 +61,19 @@ def list_releases(repository: Path) -> list[str]:
 
 def versions_of_changelog(repository: Path) -> Iterator[str]:
     """List the versions that were released; the present one, whose release may still be in the making, left out."""
-    present = re.search(r'^version = "(.+)"$', (repository / "pyproject.toml").read_text(), re.MULTILINE)
-    for version in _SECTION.findall((repository / "CHANGELOG.md").read_text()):
-        if present is None or version != present[1]:
-            yield version
+    present = present_version(repository)
+    yield from (each for each in _SECTION.findall((repository / "CHANGELOG.md").read_text()) if each != present)
+
+
+def present_version(project: Path) -> str:
+    """Say which version the ``pyproject.toml`` of a folder names; nothing where it names none."""
+    found = re.search(r'^version = "(.+)"$', (project / "pyproject.toml").read_text(), re.MULTILINE)
+    return "" if found is None else found[1]
+
+
+def is_tagged(repository: Path, version: str) -> bool:
+    """Whether this checkout knows the tag of a version."""
+    return bool({version, f"v{version}"} & {*list_tags(repository)})
 
 
 def freeze(repository: Path, version: str) -> Path:
@@ -84,9 +93,12 @@ def read_sums(repository: Path, version: str) -> dict[str, str]:
 
 
 def frozen_files(repository: Path) -> dict[str, str]:
-    """Name every frozen file, with the first release that has it."""
-    versions = reversed(list_releases(repository))
-    return {path: version for version in versions for path in read_sums(repository, version)}
+    """Name every frozen file, with the first release that has it. The present version freezes nothing before its tag."""
+    released = list_releases(repository)
+    present = present_version(repository)
+    if present in released and not is_tagged(repository, present):
+        released.remove(present)
+    return {path: version for version in reversed(released) for path in read_sums(repository, version)}
 
 
 def hash_of(path: Path) -> str | None:

@@ -83,6 +83,17 @@ def test_the_present_version_may_not_be_frozen_yet(repository: Path) -> None:
     assert [*list_complaints(repository)] == []
 
 
+def test_a_release_in_the_making_may_be_recorded_anew(tagged: Path) -> None:
+    """Until its tag is there; what earlier ones have recorded is kept, whatever is played."""
+    write(tagged / "pyproject.toml", '[project]\nversion = "0.2.0"\n')
+    write(tagged / "tests/replay/histories/JobWorkflow/2-plain-fires.json.gz", "new")
+    write(tagged / "tests/release/0.2.0/horarium-0.2.0-py3-none-any.whl", "new")
+    freeze(tagged, "0.2.0")
+    assert {*frozen_files(tagged).values()} == {"0.1.0"}
+    subprocess.run(["git", "-C", str(tagged), "tag", "0.2.0"], check=True)
+    assert {*frozen_files(tagged).values()} == {"0.1.0", "0.2.0"}
+
+
 def test_a_list_that_was_made_to_fit_is_held_to_the_tag(tagged: Path) -> None:
     """Whoever edits a history and its hash is found out where the tag is known."""
     assert [*list_complaints(tagged)] == []
