@@ -279,7 +279,7 @@ def _coloured(value: JsonValue) -> str:
 
 
 def _text(value: JsonValue) -> str:
-    return "" if value is None else escape(str(value))
+    return escape(_show_value(value))
 
 
 def _objects(value: JsonValue) -> list[dict[str, JsonValue]]:

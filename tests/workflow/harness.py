@@ -26,7 +26,7 @@ from temporalio.worker import Interceptor
 from activities.admission import Admissions
 from activities.observation import Observer
 from horarium import JobRun, PermanentError, current_run
-from tests.eventually import eventually
+from tests.eventually import LIMIT, eventually
 from tests.temporal_servers import connect_to, unique
 from workers.connection import register_search_attributes
 from workers.devserver import DevServer, find_test_server_binary
@@ -488,7 +488,7 @@ class Harness:
         """Fetch the histories of all runs of a job's workflow, the present one included, oldest first."""
         return await chain_of(self.client, job_workflow_id(tenant="default", job_id=job_id))
 
-    async def until_runs(self, job_id: str, count: int, *, limit: timedelta = timedelta(seconds=20)) -> list[Run]:
+    async def until_runs(self, job_id: str, count: int, *, limit: timedelta = LIMIT) -> list[Run]:
         """Wait until so many runs of a job are final in the mirror; answers those, in the order of their fires."""
 
         def look() -> list[Run]:
@@ -517,7 +517,9 @@ class Harness:
 
         return await eventually(look, limit=limit)
 
-    async def until_closed(self, job_id: str, lifecycle: Lifecycle, *, limit: float = 20) -> JobRecord:
+    async def until_closed(
+        self, job_id: str, lifecycle: Lifecycle, *, limit: float = LIMIT.total_seconds()
+    ) -> JobRecord:
         """Wait until the workflow of a job has ended; answers what the mirror says then."""
         async with asyncio.timeout(limit):
             await self.started[job_id].result()
