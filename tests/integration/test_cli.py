@@ -95,6 +95,10 @@ class TestPreview:
             (["jobs", "create", "-f", "-"], "5", "expected an object"),
             (["jobs", "create", "noop", "@daily", "--payload", "{"], "", "--payload: not JSON"),
             (["jobs", "create", "noop", "@daily", "--label", "x"], "", "--label: give KEY=VALUE"),
+            (["dead-letters", "redrive"], "", "give ids of dead runs, or --all"),
+            (["dead-letters", "redrive", "x", "--all"], "", "give ids of dead runs, or --all"),
+            (["dead-letters", "redrive", "x", "--rate", "5"], "", "are for --all"),
+            (["downstreams", "reset"], "", "Missing argument"),
         ],
     )
     def test_what_is_wrong_is_one_line_and_exit_code_2(self, arguments: Sequence[str], stdin: str, words: str) -> None:

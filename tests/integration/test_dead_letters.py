@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -361,6 +362,24 @@ async def progress_when(api: httpx.AsyncClient, path: str, status: str) -> dict[
     progress: dict[str, Any] = (await api.get(path)).json()
     assert progress["status"] == status, progress
     return progress
+
+
+async def test_two_bulk_redrives_at_once_redrive_each_letter_once(api: httpx.AsyncClient, log: Path) -> None:
+    """Both say that they are done; what the one has begun is nothing new to the other."""
+    label = unique("team")
+    jobs = [await create(api, log, labels={"team": label}) for _ in range(3)]
+    for job in jobs:
+        await until_dead(api, job)
+    mend(log)
+    body = {"labels": {"team": label}, "rate_per_minute": 6_000}
+    answers = await asyncio.gather(*(api.post("/dead-letters/redrive", json=body) for _ in range(2)))
+    paths = [answer.headers["location"].removeprefix("/api/v1") for answer in answers]
+    for path in paths:
+        assert (await eventually(partial(progress_when, api, path, "done")))["failed"] == 0
+    for job in jobs:
+        [found] = await eventually(partial(runs_with, api, job, "success"))
+        assert found["kind"] == "redrive"
+    assert len(calls_in(log)) == 3 + 3
 
 
 async def test_a_bulk_redrive_is_cancelled_and_says_how_far_it_came(api: httpx.AsyncClient, log: Path) -> None:

@@ -1,5 +1,6 @@
-"""Breakers and budgets as people see them: listed, shown and reset, over HTTP and by the command line."""
+"""Breakers, budgets and dead letters as people see them: listed, shown and reset, over HTTP and by the command line."""
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -95,6 +96,27 @@ async def goes_through(api: httpx.AsyncClient, log: Path, name: str) -> bool:
     [decided] = await eventually(is_decided)
     await api.delete(f"/jobs/{job}", params={"cancel_active": "true"})
     return bool(decided["status"] == "success")
+
+
+async def test_letters_are_listed_and_redriven_by_the_command_line(
+    stack: ApiStack, api: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    """By their ids, or all that a filter names; how far that is, and an end to it."""
+    url, label, log = stack.api.url, unique("team"), tmp_path / "calls.jsonl"
+    jobs = [await create(api, log, labels={"team": label}) for _ in range(2)]
+    first, second = [await until_dead(api, job) for job in jobs]
+    mend(log)
+    shown = run("dead-letters", "list", "--label", f"team={label}", url=url).stdout
+    assert all(letter["run_id"] in shown for letter in (first, second))
+    assert "is run again as" in run("dead-letters", "redrive", first["run_id"], url=url).stdout
+    done = run("dead-letters", "redrive", "--all", "--label", f"team={label}", url=url)
+    assert done.stdout.endswith(" is done: 1 run again, 0 cannot be\n")
+    name = done.stdout.split()[1]
+    assert f"`horarium dead-letters cancel {name}` stops it" in done.stderr
+    assert run("dead-letters", "progress", name, url=url).stdout == done.stdout
+    assert run("dead-letters", "cancel", name, url=url).stdout == done.stdout
+    assert json.loads(run("dead-letters", "list", "--label", f"team={label}", "--json", url=url).stdout) == []
+    assert "no such bulk redrive" in run("dead-letters", "progress", "never-was", url=url, expect=1).stderr
 
 
 @pytest.mark.parametrize("name", ["nobody", "a/b", "a%2Fb", "bank:8443/reset", "..", "%00", "\u00e9", "x" * 3_000])

@@ -142,3 +142,55 @@ class BreakerMachine(RuleBasedStateMachine):
 
 TestBreakerMachine = BreakerMachine.TestCase
 TestBreakerMachine.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+
+
+class BudgetMachine(RuleBasedStateMachine):
+    """First attempts and retries come in any order, at any time; an oracle keeps them all and counts anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = NOON
+        self.firsts: list[datetime] = []
+        self.retries: list[datetime] = []
+
+    @initialize(ratio=st.sampled_from([0.0, 0.1, 0.5]), floor=st.integers(0, 5), window=st.sampled_from([1, 10, 60]))
+    def begin(self, ratio: float, floor: int, window: int) -> None:
+        """Choose the bounds."""
+        self.policy = BreakerPolicy(budget_ratio=ratio, budget_floor=floor, budget_window=timedelta(seconds=window))
+        self.budget = RetryBudget(policy=self.policy)
+
+    @rule(seconds=st.integers(0, 70))
+    def pass_time(self, seconds: int) -> None:
+        """Wait."""
+        self.now += timedelta(seconds=seconds)
+
+    @rule(count=st.integers(1, 30))
+    def attempt(self, count: int) -> None:
+        """Make first attempts."""
+        for _ in range(count):
+            self.budget.count_first(now=self.now)
+            self.firsts.append(self.now)
+
+    @rule(count=st.integers(1, 10))
+    def retry(self, count: int) -> None:
+        """Take as many retries as there are."""
+        for _ in range(count):
+            allowed = max(self.policy.budget_floor, int(self.policy.budget_ratio * self._recent(self.firsts)))
+            expected = self._recent(self.retries) < allowed
+            assert self.budget.take_retry(now=self.now) is expected
+            self.retries += [self.now] if expected else []
+
+    @invariant()
+    def what_is_told_is_what_was_counted(self) -> None:
+        """Looking changes nothing, even with a clock that is ahead."""
+        if self.firsts or self.retries:
+            self.budget.retries(now=self.now + timedelta(hours=1))
+            assert self.budget.firsts(now=self.now) == self._recent(self.firsts)
+            assert self.budget.retries(now=self.now) == self._recent(self.retries)
+
+    def _recent(self, times: list[datetime]) -> int:
+        return sum(at > self.now - self.policy.budget_window for at in times)
+
+
+TestBudgetMachine = BudgetMachine.TestCase
+TestBudgetMachine.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
