@@ -321,8 +321,9 @@ def _describe_access(operation: Document, *, method: str, path: str) -> None:
         return
     operation["security"] = [{"key": []}]
     operation["description"] = f"{operation.get('description', '')}\n\nNeeds the scope `{needed.value}`.".strip()
-    for status in _OF_EVERY_ROUTE:
-        operation["responses"].setdefault(str(status), _problem(status))
+    with_body = (HTTPStatus.REQUEST_TIMEOUT,) if "requestBody" in operation else ()
+    for status in (*_OF_EVERY_ROUTE, *with_body):
+        operation["responses"].setdefault(str(int(status)), _problem(status))
 
 
 def _patch_of(schema: Document) -> Document:

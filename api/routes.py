@@ -59,7 +59,7 @@ router = APIRouter(prefix=PREFIX, dependencies=[Depends(refuse_unknown_parameter
     status_code=HTTPStatus.CREATED,
     response_model=JobAnswer,
     openapi_extra=CREATE_JOB_BODY,
-    responses=problems(409, 413, 415, 422, 503, replayed=JobAnswer),
+    responses=problems(409, 413, 415, 422, 429, 503, replayed=JobAnswer),
     tags=["jobs"],
 )
 async def create_job(request: Request, service: Service, store: Store, tenant: Tenant) -> Response:

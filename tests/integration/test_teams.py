@@ -156,6 +156,10 @@ async def test_what_another_tenant_has_is_not_there(teams: tuple[Team, Team]) ->
         assert (await red.api.get(path)).status_code == 200
         assert (await blue.api.get(path)).status_code == 404
     assert (await blue.api.delete(f"/jobs/{job_id}")).status_code == 404
+    for action in ("pause", "resume", "trigger"):
+        assert (await blue.api.post(f"/jobs/{job_id}/{action}")).status_code == 404
+    assert (await blue.api.patch(f"/jobs/{job_id}", json={"owner": "blue"})).status_code == 404
+    assert (await blue.api.post(f"/runs/{run_id}/cancel")).status_code == 404
     assert (await blue.api.post(f"/dead-letters/{run_id}/redrive")).status_code == 404
     for path in ("/jobs", "/dead-letters", f"/dead-letters?job={job_id}", f"/jobs?q={job_id}", f"/audit?job={job_id}"):
         assert (await blue.api.get(path)).json() == []
@@ -163,6 +167,7 @@ async def test_what_another_tenant_has_is_not_there(teams: tuple[Team, Team]) ->
     cursor = httpx.URL(page.links["next"]["url"]).params["cursor"]
     assert (await blue.api.get("/jobs", params={"limit": 1, "cursor": cursor})).status_code == 400
     assert {entry["action"] for entry in await blue.changes()} == {"key.create"}
+    assert (await red.api.get(f"/jobs/{job_id}")).json()["state"] == "active"
     bulk = (await red.api.post("/dead-letters/redrive", json={"job": job_id, "limit": 1})).json()
     assert (await red.api.get(f"/dead-letters/redrives/{bulk['redrive_id']}")).status_code == 200
     assert (await blue.api.get(f"/dead-letters/redrives/{bulk['redrive_id']}")).status_code == 404
