@@ -57,7 +57,8 @@ class AuditEntry:
     """As in the answer's ``X-Request-Id``."""
 
     actor: str
-    """Id of the key; ``anonymous`` where there are no keys yet, ``operator`` by the command line on the database itself."""
+    """Id of the key; ``anonymous`` where there are no keys yet, ``operator`` by the command line on the database itself,
+    ``horarium`` for what the service does by itself."""
 
     actor_name: str = ""
     """Name of the key, or of the operator's account."""

@@ -47,7 +47,9 @@ class AuditAnswer(BaseModel):
     request_id: str = Field(
         description="As the answer's X-Request-Id; empty for changes by command line on the database."
     )
-    actor: str = Field(description="Id of the API key; `anonymous` before there were keys; `operator` on the database.")
+    actor: str = Field(
+        description="Id of the API key; `anonymous` before there were keys, `operator` on the database, `horarium` by itself."
+    )
     actor_name: str
     action: str = Field(description="Such as `job.create`.")
     job_id: str | None

@@ -8,6 +8,7 @@ from activities.api_key import ApiKey, Scope
 from workflows.job import DEFAULT_TENANT
 
 ANONYMOUS: Final = "anonymous"
+ITSELF: Final = "horarium"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +22,9 @@ class Caller:
     @property
     def actor(self) -> str:
         """How the audit log calls the caller."""
-        return ANONYMOUS if self.key is None else self.key.key_id
+        if self.key is not None:
+            return self.key.key_id
+        return ANONYMOUS if REQUEST_ID.get() else ITSELF
 
     @property
     def name(self) -> str:
@@ -38,4 +41,5 @@ NOBODY: Final = Caller()
 
 # Each request is answered in a context of its own, so one that is waited for does not see the next one's.
 CALLER: ContextVar[Caller] = ContextVar("horarium_caller", default=NOBODY)
+# Empty where the service does something by itself.
 REQUEST_ID: ContextVar[str] = ContextVar("horarium_request_id", default="")
