@@ -36,9 +36,9 @@ check: $(READY) ## Lint, check the types and the direction of imports
 format: $(READY) ## Bring the code into its form
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
 
-bench: $(READY) ## Measure beside native Schedules, in thirty minutes (ONLY=burst, CONTENDERS=timers,native, RUNS=1, QUICK=1; OTHERS=1)
+bench: $(READY) ## Measure beside native Schedules, in thirty minutes (ONLY=burst, CONTENDERS=timers,native, RUNS=1, QUICK=1, BUDGET=30; OTHERS=1)
 	@$(BIN)/python -c 'import matplotlib' 2>/dev/null || $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
-	@$(BIN)/python -m tests.bench $(if $(ONLY),--only $(ONLY)) $(if $(CONTENDERS),--columns $(CONTENDERS)) $(if $(RUNS),--runs $(RUNS)) $(if $(QUICK),--quick) $(if $(OTHERS),--others)
+	@$(BIN)/python -m tests.bench $(if $(ONLY),--only $(ONLY)) $(if $(CONTENDERS),--columns $(CONTENDERS)) $(if $(RUNS),--runs $(RUNS)) $(if $(QUICK),--quick) $(if $(OTHERS),--others) $(if $(BUDGET),--budget $(BUDGET))
 
 record-history: $(READY) ## Record the histories of this version's workflows, for the replay tests
 	@$(BIN)/python -m tests.replay.record

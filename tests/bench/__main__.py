@@ -1,10 +1,14 @@
-"""``make bench``: measures Horarium beside Temporal's own Schedules on this machine, and says what that shows."""
+"""``make bench``: measures Horarium beside Temporal's own Schedules on this machine, and says what that shows.
+
+A full bench writes its tables and its plot into the documents; whatever else is asked for goes to ``bench-results`` alone.
+"""
 
 import argparse
 import asyncio
 import importlib.util
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -14,81 +18,165 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from tests.bench.bench import Bench
+from tests.bench.bench import Bench, Step
 from tests.bench.column import Column
+from tests.bench.document import DOCS, put_between
+from tests.bench.machine import watching
+from tests.bench.others import comparison
 from tests.bench.others.comparison import Comparison, compare
 from tests.bench.others.other import MissingProgram, Other, prepare_environment
-from tests.bench.plan import FULL, QUICK, Measure
-from tests.bench.report import plot_lateness, print_comparison, print_table, to_markdown, write_json
-from tests.bench.requirement import make_lines
-from tests.bench.result import Results
+from tests.bench.plan import FULL, QUICK, USUAL, Measure
+from tests.bench.report import (
+    comparison_rows,
+    list_notes,
+    plot_lateness,
+    print_rows,
+    print_table,
+    rows_to_markdown,
+    to_markdown,
+    write_json,
+)
+from tests.bench.requirement import KNOB_HEAD, knob_lines, make_lines
 
 OUTPUT: Final = Path("bench-results")
+
+DOCUMENT: Final = DOCS / "performance.md"
+PLOT: Final = DOCS / "images" / "lateness.png"
+
+LOG_WIDTH: Final = 200
+"""Columns of a table that goes to a file."""
+
+BUDGET: Final = 29.5
+"""Minutes."""
+
+TABLE_MARK: Final = "<!-- made by make bench -->"
+TUNING_MARK: Final = "<!-- made by make bench ONLY=tuning -->"
+OTHERS_MARK: Final = "<!-- made by make bench OTHERS=1 -->"
 
 
 def main() -> int:
     """Measure, print, and write; whatever was measured before an interruption too."""
     options = _read_options()
-    console = Console()
-    return _compare_others(console) if options.others else _compare_with_native(console, options)
+    console = Console(width=None if sys.stdout.isatty() else LOG_WIDTH)
+    OUTPUT.mkdir(exist_ok=True)
+    return _compare_others(console, options) if options.others else _compare_with_native(console, options)
 
 
 def _compare_with_native(console: Console, options: argparse.Namespace) -> int:
     plan = QUICK if options.quick else FULL
-    if options.runs:
-        plan = replace(plan, runs=options.runs)
+    plan = replace(plan, runs=options.runs) if options.runs else plan
     columns = [Column(name) for name in _split(options.columns)] or list(Column)
-    measures = [Measure(name) for name in _split(options.only)] or list(Measure)
-    with _progress(console) as progress:
-        bench = Bench(plan, progress, columns=columns)
-        try:
-            asyncio.run(bench.run(measures))
-        finally:
-            _report(console, bench.results)
-    return 0
+    measures = [Measure(name) for name in _split(options.only)] or list(USUAL)
+    bench = Bench(plan, columns=columns)
+    steps = bench.list_steps(measures)
+    budget = options.budget or (None if options.only or options.runs else BUDGET)
+    _announce(console, steps, budget=budget)
+    interrupted = True
+    try:
+        with _progress(console) as progress:
+            asyncio.run(bench.run(steps, progress, budget=None if budget is None else budget * 60))
+        interrupted = False
+    finally:
+        is_whole = not (interrupted or options.quick or options.runs or options.columns)
+        _report(console, bench, runs=plan.runs, measures=measures, is_whole=is_whole)
+    return 1 if bench.results.failures else 0
 
 
-def _compare_others(console: Console) -> int:
-    OUTPUT.mkdir(exist_ok=True)
+def _announce(console: Console, steps: Sequence[Step], *, budget: float | None) -> None:
+    """Say how long it should take, and what takes it."""
+    groups = {group: sum(step.seconds for step in steps if step.group == group) for group in (s.group for s in steps)}
+    parts = ", ".join(f"{group} {seconds / 60:.1f}" for group, seconds in groups.items())
+    bound = "" if budget is None else f"; what would end after {budget:g} is left out"
+    console.print(f"About {sum(groups.values()) / 60:.0f} minutes ({parts}){bound}.")
+
+
+def _report(console: Console, bench: Bench, *, runs: int, measures: Sequence[Measure], is_whole: bool) -> None:
+    results, lines = bench.results, make_lines(bench.results)
+    notes = list_notes(results, runs=runs)
+    knobs = [KNOB_HEAD, *knob_lines(results)]
+    if lines:
+        print_table(console, lines)
+    if results.knobs:
+        print_rows(console, knobs)
+    for note in notes:
+        console.print(note)
+    stem = "bench" if is_whole and set(measures) == set(USUAL) else f"part-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    write_json(OUTPUT / f"{stem}.json", results, lines)
+    table = to_markdown(lines) if lines else ""
+    tuning = rows_to_markdown(knobs, texts=2) if results.knobs else ""
+    said = "".join(f"\n{note}" for note in notes)
+    (OUTPUT / f"{stem}.md").write_text(f"{table}\n{tuning}{said}\n")
+    plot = OUTPUT / f"{stem}.png"
+    has_plot = bool(results.cost or results.burst) and importlib.util.find_spec("matplotlib") is not None
+    if has_plot:
+        plot_lateness(plot, results)
+    console.print(f"{results.seconds / 60:.1f} minutes; {OUTPUT}/{stem}.json, .md{', .png' if has_plot else ''}")
+    if stem == "bench":
+        put_between(DOCUMENT, TABLE_MARK, f"{table}{said}")
+        if has_plot:
+            PLOT.write_bytes(plot.read_bytes())
+        console.print(f"written into {DOCUMENT.relative_to(DOCS.parent)} and {PLOT.relative_to(DOCS.parent)}")
+    if is_whole and results.knobs:
+        put_between(DOCUMENT, TUNING_MARK, f"{tuning}{said}")
+
+
+def _compare_others(console: Console, options: argparse.Namespace) -> int:
     try:
         python = prepare_environment(OUTPUT.absolute() / "others-venv")
     except MissingProgram as missing:
         console.print(str(missing))
         return 2
+    plan = comparison.QUICK if options.quick else comparison.Plan()
     found: list[Comparison] = []
+    failures: list[str] = []
+    strangers: list[float] = []
     try:
-        asyncio.run(_compare_all(console, python, found))
+        asyncio.run(_compare_all(console, python, plan, found, failures, strangers))
     finally:
-        print_comparison(console, found)
-        (OUTPUT / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-others.json").write_text(
-            json.dumps([asdict(each) for each in found], indent=1)
-        )
-    return 0
+        _report_others(console, found, failures, strangers, quick=options.quick)
+    return 1 if failures else 0
 
 
-async def _compare_all(console: Console, python: Path, found: list[Comparison]) -> None:
+async def _compare_all(
+    console: Console,
+    python: Path,
+    plan: comparison.Plan,
+    found: list[Comparison],
+    failures: list[str],
+    strangers: list[float],
+) -> None:
     for other in Other:
-        # One by one, so that what was found before an interruption is shown.
-        found.append(await compare(other, python, partial(_tell_of, console, other)))  # noqa: PERF401
+        try:
+            with watching(strangers.append):
+                async with asyncio.timeout(comparison.LIMIT):
+                    found.append(await compare(other, python, plan, partial(_tell_of, console, other)))
+        except Exception as error:  # the next one is still worth measuring
+            failures.append(f"Not measured: {other}: {type(error).__name__}: {error}")
 
 
 def _tell_of(console: Console, other: Other, what: str) -> None:
     console.print(f"{other}: {what}")
 
 
-def _report(console: Console, results: Results) -> None:
-    lines = make_lines(results)
-    print_table(console, lines)
-    OUTPUT.mkdir(exist_ok=True)
-    stem = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-    write_json(OUTPUT / f"{stem}.json", results, lines)
-    (OUTPUT / f"{stem}.md").write_text(to_markdown(lines))
-    if results.cost or results.burst:
-        if importlib.util.find_spec("matplotlib") is None:
-            console.print("No plot: matplotlib is not installed.")
-        else:
-            plot_lateness(OUTPUT / f"{stem}.png", results)
-    console.print(f"{results.seconds / 60:.1f} minutes; {OUTPUT}/{stem}.json, .md, .png")
+def _report_others(
+    console: Console, found: list[Comparison], failures: list[str], strangers: list[float], *, quick: bool
+) -> None:
+    rows = comparison_rows(found) if found else []
+    busy = (
+        f", the stores included other processes used {max(strangers):.0%} of the machine at most" if strangers else ""
+    )
+    notes = [f"Measured on {datetime.now(UTC):%Y-%m-%d}{busy}.", *failures]
+    if rows:
+        print_rows(console, rows)
+    for note in notes:
+        console.print(note)
+    document = {"found": [asdict(each) for each in found], "notes": notes}
+    stem = "others-quick" if quick else "others"
+    (OUTPUT / f"{stem}.json").write_text(json.dumps(document, indent=1))
+    if rows and not quick:
+        text = rows_to_markdown(rows) + "".join(f"\n{note}" for note in notes)
+        (OUTPUT / "others.md").write_text(text)
+        put_between(DOCUMENT, OTHERS_MARK, text)
 
 
 def _progress(console: Console) -> Progress:
@@ -109,6 +197,11 @@ def _read_options() -> argparse.Namespace:
     parser.add_argument("--columns", default="", help=f"some of {', '.join(Column)}, separated by commas")
     parser.add_argument("--runs", type=int, default=0, help="alternating runs, 3 by default")
     parser.add_argument("--quick", action="store_true", help="see that everything works; the figures mean nothing")
+    parser.add_argument(
+        "--budget",
+        type=float,
+        help=f"minutes; what would end later is left out; by default {BUDGET:g} for what is usual",
+    )
     parser.add_argument(
         "--others",
         action="store_true",

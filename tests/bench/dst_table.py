@@ -17,6 +17,7 @@ from temporalio.api.workflowservice.v1 import ListScheduleMatchingTimesRequest
 from temporalio.client import Client, Schedule, ScheduleActionStartWorkflow, ScheduleSpec, ScheduleState
 
 import workflows.schedule as kernel
+from tests.bench.document import DOCS, put_between
 from tests.temporal_servers import connect_to, server_options
 from tests.unit.brute_force import PlainCron, list_fires, package_zone
 from workers.devserver import DevServer
@@ -41,10 +42,9 @@ FEW: Final = 2
 
 _MINUTE: Final = timedelta(minutes=1)
 
-DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "dst.md"
+DOCUMENT: Final = DOCS / "dst.md"
 
-BEGIN_MARK: Final = "<!-- made by make bench ONLY=dst -->"
-END_MARK: Final = "<!-- end -->"
+MARK: Final = "<!-- made by make bench ONLY=dst -->"
 
 
 @dataclass(frozen=True)
@@ -249,9 +249,6 @@ def _list_times(times: Sequence[datetime], zone: str) -> str:
     return ", ".join(f"{moment.astimezone(package_zone(zone)):%H:%M %z}" for moment in times)
 
 
-def write_document(rows: Sequence[Row], path: Path = DOCUMENT) -> None:
-    """Put the table between the marks of a document."""
-    text = path.read_text()
-    before, _, rest = text.partition(BEGIN_MARK)
-    _, _, after = rest.partition(END_MARK)
-    path.write_text(f"{before}{BEGIN_MARK}\n\n{to_markdown(rows)}\n\n{END_MARK}{after}")
+def write_document(rows: Sequence[Row]) -> None:
+    """Put the table into its document."""
+    put_between(DOCUMENT, MARK, to_markdown(rows))

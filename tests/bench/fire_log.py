@@ -13,11 +13,12 @@ FIRE_LOG_VARIABLE = "BENCH_FIRE_LOG"
 """Names the file to the process that does the work. Without it nothing is written."""
 
 
-def note_fire(job_id: str, due: float) -> None:
-    """Write that the work of a job's fire, due at a Unix time, begins now."""
+def note_fire(job_id: str, due: float, *, jitter: float = 0.0) -> None:
+    """Write that the work of a job's fire begins now. It was due at a Unix time in whole seconds, and ``jitter`` later was
+    its target."""
     log = _open_log()
     if log is not None:
-        os.write(log, f"{job_id} {due:.0f} {time.time():.4f}\n".encode())
+        os.write(log, f"{job_id} {due:.0f} {time.time() - jitter:.4f}\n".encode())
 
 
 @cache

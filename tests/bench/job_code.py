@@ -11,4 +11,5 @@ from tests.bench.fire_log import note_fire
 @activity.defn
 async def bench_noop(run: JobRun[Any]) -> None:
     """Do nothing but say that it began."""
-    note_fire(run.job_id, run.target_at.timestamp())
+    due = run.scheduled_at
+    note_fire(run.job_id, due.timestamp(), jitter=(run.target_at - due).total_seconds())

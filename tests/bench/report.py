@@ -2,8 +2,11 @@
 
 import json
 import math
+import platform
+import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,9 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench.column import TITLES, Column
-from tests.bench.others.comparison import BURST, OUTAGE, Comparison, Loss
+from tests.bench.machine import CORES
+from tests.bench.others.comparison import Comparison, Loss
 from tests.bench.requirement import Line
 from tests.bench.result import Results
+from tests.bench.statistic import median
+from workers.devserver import find_temporal_binary
 
 _MET: Final = {True: "yes", False: "NO", None: ""}
 _STYLE: Final = {True: "green", False: "bold red", None: ""}
@@ -37,21 +43,37 @@ def print_table(console: Console, lines: Sequence[Line]) -> None:
     console.print(table)
 
 
-def print_comparison(console: Console, found: Sequence[Comparison]) -> None:
-    """Print the table of the other schedulers."""
+def comparison_rows(found: Sequence[Comparison]) -> list[tuple[str, ...]]:
+    """Lay the other schedulers out, a column each."""
+    plan = found[0].plan
+    return [
+        ("", *(str(each.other) for each in found)),
+        ("rate held, fires a second", *(f"{each.held:.0f}" for each in found)),
+        (f"{plan.burst} due at once: last start, s", *(f"{each.burst_drained:.1f}" for each in found)),
+        ("  lost", *(str(each.burst_lost) for each in found)),
+        ("CPU a fire, ms, without the store", *(f"{each.cpu_ms:.1f}" for each in found)),
+        ("kill -9: fires never begun", *(_of(each.killed) for each in found)),
+        ("  runs cut off for good", *(str(each.killed.cut_off) for each in found)),
+        (f"{plan.outage} s of downtime: fires never begun", *(_of(each.outage) for each in found)),
+        ("  runs cut off for good", *(str(each.outage.cut_off) for each in found)),
+    ]
+
+
+def print_rows(console: Console, rows: Sequence[Sequence[str]]) -> None:
+    """Print a table whose first row is its head."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    for each in found:
-        table.add_column(each.other, justify="right")
-    table.add_row("rate held, fires a second", *(f"{each.held:.0f}" for each in found))
-    table.add_row(f"{BURST} due at once: last start, s", *(f"{each.burst_drained:.1f}" for each in found))
-    table.add_row("  lost", *(str(each.burst_lost) for each in found))
-    table.add_row("CPU a fire, ms, without the store", *(f"{each.cpu_ms:.1f}" for each in found))
-    table.add_row("kill -9: fires never begun", *(_of(each.killed) for each in found))
-    table.add_row("  runs cut off for good", *(str(each.killed.cut_off) for each in found))
-    table.add_row(f"{OUTAGE} s of downtime: fires never begun", *(_of(each.outage) for each in found))
-    table.add_row("  runs cut off for good", *(str(each.outage.cut_off) for each in found))
+    for number, title in enumerate(rows[0]):
+        table.add_column(title, justify="right" if number else "left")
+    for row in rows[1:]:
+        table.add_row(*row)
     console.print(table)
+
+
+def rows_to_markdown(rows: Sequence[Sequence[str]], *, texts: int = 1) -> str:
+    """Lay a table out for a document; its first row is its head, and its first columns are texts."""
+    rule = ["---"] * texts + ["---:"] * (len(rows[0]) - texts)
+    lines = [rows[0], rule, *([_indent(row[0]), *row[1:]] for row in rows[1:])]
+    return "\n".join(f"| {' | '.join(row)} |" for row in lines) + "\n"
 
 
 def _of(loss: Loss) -> str:
@@ -70,10 +92,29 @@ def to_markdown(lines: Sequence[Line]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, rule, *rows]) + "\n"
 
 
+def list_notes(results: Results, *, runs: int) -> list[str]:
+    """Say when and where this was measured, whether the machine was idle, and what could not be measured."""
+    others = results.strangers
+    return [
+        f"Measured on {datetime.now(UTC):%Y-%m-%d} in {results.seconds / 60:.1f} minutes, {runs} alternating runs; Python "
+        f"{platform.python_version()}, {_server_version()}, {CORES} cores.",
+        *([f"Other processes used {median(others):.0%} of the machine, {max(others):.0%} at most."] if others else []),
+        *(f"Not measured: {failure.what}: {failure.reason}." for failure in results.failures),
+    ]
+
+
+def _server_version() -> str:
+    try:
+        said = subprocess.run([find_temporal_binary(), "--version"], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return "a Temporal of unknown version"
+    return said.stdout.strip() or "a Temporal of unknown version"
+
+
 def write_json(path: Path, results: Results, lines: Sequence[Line]) -> None:
     """Write everything that was measured, each lateness included."""
     document = {"results": asdict(results), "table": [asdict(line) for line in lines]}
-    path.write_text(json.dumps(_plain(document), indent=1))
+    path.write_text(json.dumps(_plain(document)))
 
 
 def plot_lateness(path: Path, results: Results) -> None:

@@ -20,6 +20,11 @@ class Cost:
     server_ms: float
     worker_ms: float
 
+    @property
+    def cpu_ms(self) -> float:
+        """Server and worker together."""
+        return self.server_ms + self.worker_ms
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
@@ -48,18 +53,15 @@ class Burst:
 
 @dataclass(frozen=True, kw_only=True)
 class Cache:
-    """Processor time a fire with all jobs in the worker's cache, and with hardly any."""
+    """Ten fires a second with all jobs in the worker's cache, and with hardly any. Of one run."""
 
-    warm_server_ms: float
-    warm_worker_ms: float
-    cold_server_ms: float
-    cold_worker_ms: float
-    cold_lateness: tuple[float, ...]
+    warm: Cost
+    cold: Cost
 
     @property
     def ratio(self) -> float:
         """Cold to warm, server and worker together."""
-        return (self.cold_server_ms + self.cold_worker_ms) / (self.warm_server_ms + self.warm_worker_ms)
+        return self.cold.cpu_ms / self.warm.cpu_ms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +69,18 @@ class Sleepers:
     """Many jobs that sleep the long way."""
 
     jobs: int
-    registered_a_second: float
+    asleep_at_once: int
+    """Fewer only where some were due before the last was started."""
+
+    started_a_second: float
     worker_bytes_before: int
-    """With the first tenth of the jobs asleep."""
+    """With the few asleep that were registered as usual."""
 
     worker_bytes_asleep: int
     """With all of them asleep."""
+
+    worker_bytes_tenth_fired: int
+    """When the first tenth has fired."""
 
     worker_bytes_fired: int
     server_bytes: float
@@ -104,6 +112,27 @@ class Nights:
     native_wrong: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Knob:
+    """A worker with one thing set otherwise, under a steady load and in a burst. Of one run."""
+
+    name: str
+    """What is set, such as ``batch_size``."""
+
+    value: str
+    column: Column
+    cost: Cost
+    burst: Burst
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A measurement that came to nothing."""
+
+    what: str
+    reason: str
+
+
 @dataclass(kw_only=True)
 class Results:
     """All of a bench; what was not asked for is empty."""
@@ -112,8 +141,14 @@ class Results:
     rate: dict[Column, list[Rate]] = field(default_factory=dict)
     burst: dict[Column, list[Burst]] = field(default_factory=dict)
     large_burst: dict[Column, list[Burst]] = field(default_factory=dict)
-    cache: dict[Column, Cache] = field(default_factory=dict)
+    cache: dict[Column, list[Cache]] = field(default_factory=dict)
     sleepers: Sleepers | None = None
     mirror: list[Mirror] = field(default_factory=list)
     dst: Nights | None = None
+    knobs: list[Knob] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    strangers: list[float] = field(default_factory=list)
+    """Share of the machine's time that other processes used, in each measurement."""
+
+    planned_seconds: float = 0.0
     seconds: float = 0.0

@@ -50,6 +50,8 @@ NEVER: Final = timedelta(days=365)
 
 REGISTER_AT_ONCE: Final = 16
 
+STOPPED_WITHIN: Final = timedelta(seconds=5)
+
 _SCHEDULERS: Final = "TemporalNamespaceDivision = 'TemporalScheduler'"
 
 
@@ -74,12 +76,13 @@ class Counters:
 class Stand:
     """See the module. Made by ``standing``."""
 
-    def __init__(self, column: Column, folder: Path, settings: Mapping[str, str]) -> None:
+    def __init__(self, column: Column, folder: Path, settings: Mapping[str, str], *, altered: str = "") -> None:
         self.column = column
         self.folder = folder
         self.log = FireLog(folder / "fires.log")
         self.server = DevServer(_server_options(column, folder))
         self._settings = settings
+        self._altered = altered
 
     async def start(self) -> None:
         """Wait for the server, connect, and start the worker."""
@@ -88,12 +91,24 @@ class Stand:
         self.worker = ChildProcess(self._worker_command())
         await self._until_working()
 
+    async def restart_worker(self, **settings: str) -> None:
+        """Put another worker in the place of this one, with these settings as well."""
+        self._stop_worker()
+        self._ready_file.unlink(missing_ok=True)
+        self._settings = {**self._settings, **settings}
+        self.worker = ChildProcess(self._worker_command())
+        await self._until_working()
+
     def stop(self) -> None:
-        """End everything, at once."""
+        """End everything, at once, and wait for it: what they have used up is known only then."""
         if hasattr(self, "worker"):
-            self.worker.kill()
+            self._stop_worker()
         self.server.process.kill()
         self.server.stop()
+
+    def _stop_worker(self) -> None:
+        self.worker.kill()
+        self.worker.wait(limit=STOPPED_WITHIN)
 
     async def register_all(self, jobs: Sequence[BenchJob], *, rate: float) -> None:
         """Register jobs, at most ``rate`` a second and some at a time."""
@@ -107,7 +122,7 @@ class Stand:
 
     async def _register(self, job: BenchJob) -> None:
         if self.column in OURS:
-            await register(self.client, job.job_id, _definition(job))
+            await register(self.client, job.job_id, define(job))
         else:
             await self.client.create_schedule(job.job_id, _native_schedule(job))
 
@@ -129,9 +144,11 @@ class Stand:
         """Bytes in Temporal's database and in the mirror, logs of the last writes included."""
         return _file_bytes(self.server.options.database), _file_bytes(self.folder / MIRROR)
 
-    async def count_events(self) -> int:
-        """Count the events of all histories there are, of schedules' own workflows too."""
-        found = [each for query in ("", _SCHEDULERS) async for each in self.client.list_workflows(query)]
+    async def count_events(self, prefix: str) -> int:
+        """Count the events in all histories of the jobs whose ids begin so, in those of schedules' own workflows too."""
+        queries = ("", _SCHEDULERS)
+        every = [each for query in queries async for each in self.client.list_workflows(query)]
+        found = [each for each in every if re.search(rf"(^|[/:]){prefix}-", each.id)]
         running = [each for each in found if each.status is WorkflowExecutionStatus.RUNNING]
         lengths = [each.history_length for each in found if each.status is not WorkflowExecutionStatus.RUNNING]
         for each in running:
@@ -139,23 +156,33 @@ class Stand:
             lengths.append(described.history_length)
         return sum(lengths)
 
-    async def count_ended(self) -> int:
-        """Count the fires that are over: recorded in the mirror, or their workflow closed."""
+    def count_jobs(self) -> int:
+        """Count the jobs in the mirror."""
+        return self._ask_mirror("SELECT count(*) FROM jobs")
+
+    async def count_ended(self, prefix: str) -> int:
+        """Count the fires that are over, of jobs whose ids begin so: recorded in the mirror, or their workflow closed."""
         if self.column not in OURS:
-            return (
-                await self.client.count_workflows("WorkflowType = 'BenchNoop' AND ExecutionStatus != 'Running'")
-            ).count
+            ended = "WorkflowType = 'BenchNoop' AND ExecutionStatus != 'Running'"
+            return (await self.client.count_workflows(f"{ended} AND WorkflowId STARTS_WITH '{prefix}-'")).count
+        return self._ask_mirror("SELECT count(*) FROM runs WHERE status = 'success' AND job_id LIKE ?", f"{prefix}-%")
+
+    def _ask_mirror(self, query: str, *given: str) -> int:
         with closing(sqlite3.connect(f"file:{self.folder / MIRROR}?mode=ro", uri=True)) as mirror:
-            return int(mirror.execute("SELECT count(*) FROM runs WHERE status = 'success'").fetchone()[0])
+            return int(mirror.execute(query, given).fetchone()[0])
 
     def _metrics(self) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.server.options.metrics_port}/metrics") as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self.server.options.metrics_port}/metrics", timeout=10
+        ) as answer:
             text: str = answer.read().decode()
             return text
 
     def _worker_command(self) -> ChildCommand:
         ours = self.column in OURS
         module = ["workers"] if ours else ["tests.bench.native_worker", self.server.options.address]
+        if self._altered:
+            module = ["tests.bench.altered_worker", self._altered]
         given = {
             "database_url": f"sqlite:///{self.folder / MIRROR}",
             "ready_file": str(self._ready_file),
@@ -196,10 +223,10 @@ def _with_bytecode(variables: dict[str, str]) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def standing(column: Column, **settings: str) -> AsyncIterator[Stand]:
-    """Set up a contender for the length of the block; ``settings`` are for Horarium's worker."""
+async def standing(column: Column, *, altered: str = "", **settings: str) -> AsyncIterator[Stand]:
+    """Set up a contender for the length of the block; ``settings`` are for Horarium's worker, ``altered`` for one altered."""
     folder = Path(tempfile.mkdtemp(prefix="horarium-bench-"))
-    stand = Stand(column, folder, settings)
+    stand = Stand(column, folder, settings, altered=altered)
     try:
         await stand.start()
         yield stand
@@ -219,12 +246,13 @@ def _server_options(column: Column, folder: Path) -> DevServerOptions:
     )
 
 
-def _definition(job: BenchJob) -> JobDefinition:
+def define(job: BenchJob, *, jitter: float = 0.0, max_runs: int | None = None) -> JobDefinition:
+    """Define a job as Horarium knows it; ``jitter`` is the width of the window in seconds."""
     anchor = datetime.fromtimestamp(job.offset, UTC)
     rule = kernel.IntervalRule(every=timedelta(seconds=job.every), anchor=anchor)
     return JobDefinition(
         name=job.job_id,
-        schedule=kernel.Schedule(rule=rule, jitter_window_seconds=0),
+        schedule=kernel.Schedule(rule=rule, jitter_window_seconds=jitter, max_runs=max_runs),
         target=ActivityTarget(activity="bench_noop"),
     )
 

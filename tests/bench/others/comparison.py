@@ -12,24 +12,38 @@ from tests.bench.others.other import Given, Other, OtherProcess, running_other
 from tests.bench.others.workload import END
 
 PERIOD = 2
-WINDOW = 10
-"""Seconds of each measurement of a rate."""
 
-RATES = (10, 20, 40, 80, 120, 160, 240, 320)
-"""Fires a second that are tried, upwards."""
+LIMIT = 900
+"""Seconds for one of them."""
 
 HELD = 0.99
 """Share of the fires due in the window that have begun at its end."""
 
-BURST = 500
 FAULT_JOBS = 20
 WORK = 0.5
 """Seconds that a run takes while its process is killed."""
 
-OUTAGE = 30
 
-WATCHED = 45
-"""Seconds after the restart: leases of the process that was killed have run out by then."""
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How much is measured of each."""
+
+    rates: tuple[int, ...] = (10, 20, 40, 80, 120, 160, 240, 320)
+    """Fires a second that are tried, upwards."""
+
+    window: int = 10
+    """Seconds of each measurement of a rate."""
+
+    burst: int = 500
+    outage: int = 30
+    """Seconds."""
+
+    watched: int = 45
+    """Seconds after the restart: leases of the process that was killed have run out by then."""
+
+
+QUICK = Plan(rates=(10, 20), window=4, burst=50, outage=5, watched=6)
+"""To see that everything works. Its figures mean nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +61,7 @@ class Comparison:
     """All about one of them."""
 
     other: Other
+    plan: Plan
     held: float
     cpu_ms: float
     """A fire, at the lowest rate."""
@@ -57,47 +72,54 @@ class Comparison:
     outage: Loss
 
 
-async def compare(other: Other, python: Path, tell: Callable[[str], None]) -> Comparison:
+async def compare(other: Other, python: Path, plan: Plan, tell: Callable[[str], None]) -> Comparison:
     """Measure one."""
-    held, cpu = await _find_rate(other, python, tell)
-    tell(f"{BURST} due at once")
-    drained, lost = await _measure_burst(other, python)
+    held, cpu = await _find_rate(other, python, plan, tell)
+    tell(f"{plan.burst} due at once")
+    drained, lost = await _measure_burst(other, python, plan.burst)
     tell("kill -9")
-    killed = await _measure_loss(other, python, outage=0)
-    tell(f"{OUTAGE} s of downtime")
-    outage = await _measure_loss(other, python, outage=OUTAGE)
+    killed = await _measure_loss(other, python, plan, outage=0)
+    tell(f"{plan.outage} s of downtime")
+    outage = await _measure_loss(other, python, plan, outage=plan.outage)
     return Comparison(
-        other=other, held=held, cpu_ms=cpu, burst_drained=drained, burst_lost=lost, killed=killed, outage=outage
+        other=other,
+        plan=plan,
+        held=held,
+        cpu_ms=cpu,
+        burst_drained=drained,
+        burst_lost=lost,
+        killed=killed,
+        outage=outage,
     )
 
 
-async def _find_rate(other: Other, python: Path, tell: Callable[[str], None]) -> tuple[float, float]:
+async def _find_rate(other: Other, python: Path, plan: Plan, tell: Callable[[str], None]) -> tuple[float, float]:
     held, cpu = 0.0, math.nan
-    for rate in RATES:
+    for rate in plan.rates:
         tell(f"{rate} fires a second")
         async with running_other(other, Given(jobs=rate * PERIOD, period=PERIOD), python=python) as process:
             await asyncio.sleep(2 * PERIOD)
             begun, used = len(process.log.lines()), process.cpu_seconds()
-            await asyncio.sleep(WINDOW)
+            await asyncio.sleep(plan.window)
             begun, used = len(process.log.lines()) - begun, process.cpu_seconds() - used
-        if begun < HELD * rate * WINDOW:
+        if begun < HELD * rate * plan.window:
             break
         held = float(rate)
         cpu = used * 1000 / begun if math.isnan(cpu) else cpu
     return held, cpu
 
 
-async def _measure_burst(other: Other, python: Path) -> tuple[float, int]:
+async def _measure_burst(other: Other, python: Path, count: int) -> tuple[float, int]:
     # Celery's finest calendar is the minute.
     due = math.ceil((time.time() + 45) / 60) * 60
-    async with running_other(other, Given(jobs=BURST, due=due), python=python) as process:
+    async with running_other(other, Given(jobs=count, due=due), python=python) as process:
         await asyncio.sleep(max(0.0, due - time.time()))
-        await _until_quiet(process.log)
+        await _until_quiet(process.log, count)
         begun = {job: at for job, _, at in process.log.lines()}
-    return max(begun.values(), default=math.nan) - due, BURST - len(begun)
+    return max(begun.values(), default=math.nan) - due, count - len(begun)
 
 
-async def _measure_loss(other: Other, python: Path, *, outage: float) -> Loss:
+async def _measure_loss(other: Other, python: Path, plan: Plan, *, outage: float) -> Loss:
     given = Given(jobs=FAULT_JOBS, period=PERIOD, work=WORK)
     async with running_other(other, given, python=python) as process:
         await asyncio.sleep(3 * PERIOD)
@@ -106,7 +128,7 @@ async def _measure_loss(other: Other, python: Path, *, outage: float) -> Loss:
         process.kill()
         await asyncio.sleep(outage)
         await process.start()
-        await asyncio.sleep(WATCHED)
+        await asyncio.sleep(plan.watched)
         end = time.time()
         await asyncio.sleep(2 * PERIOD)
         return _count_loss(process, start, end)
@@ -120,9 +142,9 @@ def _count_loss(process: OtherProcess, start: float, end: float) -> Loss:
     return Loss(due=due, never_begun=max(0, due - len(begun)), cut_off=len(begun - ended))
 
 
-async def _until_quiet(log: FireLog, *, quiet: float = 10) -> None:
+async def _until_quiet(log: FireLog, expected: int, *, quiet: float = 10) -> None:
     count, since = len(log.lines()), time.time()
-    while time.time() - since < quiet and count < BURST:
+    while time.time() - since < quiet and count < expected:
         await asyncio.sleep(0.5)
         if len(log.lines()) > count:
             count, since = len(log.lines()), time.time()

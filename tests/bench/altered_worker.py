@@ -1,0 +1,41 @@
+"""A worker with something altered in its code that no setting changes: ``python -m tests.bench.altered_worker sandbox=off``."""
+
+import sys
+import tempfile
+from datetime import timedelta
+
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import PollerBehaviorSimpleMaximum, UnsandboxedWorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+import workers.connection
+import workers.worker
+from workers.__main__ import main
+from workers.sandbox import strict_runner
+
+
+def alter(what: str) -> None:
+    """Alter it. Raises ``ValueError`` for what is not known."""
+    match what:
+        case "pollers=five":
+            vars(workers.worker)["PollerBehaviorAutoscaling"] = lambda: PollerBehaviorSimpleMaximum(5)
+        case "sticky_timeout=10s":
+            vars(workers.worker)["STICKY_TIMEOUT"] = timedelta(seconds=10)
+        case "contexts=asked":
+            runner = SandboxedWorkflowRunner(restrictions=strict_runner().restrictions)
+            vars(workers.worker)["strict_runner"] = lambda: runner
+        case "converter=pydantic":
+            vars(workers.connection)["DATA_CONVERTER"] = pydantic_data_converter
+        case "modules=compiled each time":
+            vars(workers.worker)["keep_compiled"] = lambda _: None
+            sys.dont_write_bytecode = True
+            sys.pycache_prefix = tempfile.mkdtemp(prefix="horarium-bench-")
+        case "sandbox=off":
+            vars(workers.worker)["strict_runner"] = UnsandboxedWorkflowRunner
+        case _:
+            raise ValueError(what)
+
+
+if __name__ == "__main__":
+    alter(sys.argv[1])
+    main()
