@@ -10,7 +10,8 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 import workers.connection
 import workers.worker
-from workers.__main__ import main
+from workers.__main__ import serve_until_signalled
+from workers.process import run_process, settings_of_environment
 from workers.sandbox import strict_runner
 
 
@@ -38,4 +39,4 @@ def alter(what: str) -> None:
 
 if __name__ == "__main__":
     alter(sys.argv[1])
-    main()
+    run_process(settings_of_environment(), serve_until_signalled)

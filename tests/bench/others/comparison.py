@@ -102,10 +102,10 @@ async def _find_rate(other: Other, python: Path, plan: Plan, tell: Callable[[str
             begun, used = len(process.log.lines()), process.cpu_seconds()
             await asyncio.sleep(plan.window)
             begun, used = len(process.log.lines()) - begun, process.cpu_seconds() - used
+        cpu = used * 1000 / max(1, begun) if math.isnan(cpu) else cpu
         if begun < HELD * rate * plan.window:
             break
         held = float(rate)
-        cpu = used * 1000 / begun if math.isnan(cpu) else cpu
     return held, cpu
 
 
