@@ -28,7 +28,7 @@ from api.target_body import (
 from workflows.error import InvalidSchedule
 from workflows.idempotency_key import DEFAULT_TEMPLATE, InvalidTemplate, check_template, is_constant
 from workflows.job import Backoff, CatchUpPolicy, Isolation, JobDefinition, OverlapPolicy, RetryPolicy
-from workflows.schedule import Schedule
+from workflows.schedule import IfPast, OneOffRule, Schedule
 from workflows.schedule_input import ScheduleInput
 from workflows.schedule_parser import NO_CALENDARS, Calendars, ParsedSchedule, parse_schedule
 from workflows.target import natural_downstream
@@ -88,6 +88,10 @@ class JobBody(Body, ScheduleInput):
     enabled: bool = Field(
         default=True,
         description="false creates the job paused. Left out of a PUT, a job stays paused or active as it is.",
+    )
+
+    if_past: Annotated[IfPast, in_any_case(IfPast)] | None = Field(
+        default=None, description="Of a new job that fires once, at a time that has passed. Default: it is refused."
     )
 
     target: TargetBody = ActivityTargetBody()
@@ -165,6 +169,7 @@ class JobRequest:
     """``None``: the body does not say. A new job is enabled then, and one that is there stays as it is."""
 
     schedule: ParsedSchedule
+    if_past: IfPast | None
     warnings: tuple[str, ...]
 
 
@@ -188,7 +193,8 @@ def read_job(value: JsonValue, *, default_id: str, calendars: Calendars = NO_CAL
         definition=_define(body, parsed.schedule),
         enabled=body.enabled if "enabled" in body.model_fields_set else None,
         schedule=parsed,
-        warnings=(*parsed.warnings, *_needless_settings(body)),
+        if_past=body.if_past,
+        warnings=(*parsed.warnings, *_needless_settings(body, parsed.schedule)),
     )
 
 
@@ -275,9 +281,11 @@ def _broken_rules(body: JobBody) -> Iterator[FieldError]:
         yield from field_errors_of(error)
 
 
-def _needless_settings(body: JobBody) -> Iterator[str]:
+def _needless_settings(body: JobBody, schedule: Schedule) -> Iterator[str]:
     """Warn of settings that are accepted and do nothing, or do more than their author may think."""
     given = body.model_fields_set
+    if body.if_past is not None and not isinstance(schedule.rule, OneOffRule):
+        yield "if_past has an effect only with a schedule that fires once"
     if "max_delay_seconds" in given and body.missed_window is not CatchUpPolicy.DEADLINE:
         yield "max_delay_seconds has an effect only with missed_window DEADLINE"
     if given & {"max_missed", "catch_up_rate"} and body.missed_window is not CatchUpPolicy.RUN_ALL:

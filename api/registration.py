@@ -13,12 +13,30 @@ from api.job_body import JobRequest
 from workflows.change import NOT_ENABLED, change_job
 from workflows.command import ChangeCommand
 from workflows.command_answer import with_answer
+from workflows.error import InvalidSchedule
 from workflows.fire_times import next_fires
-from workflows.job import Answer, FirePlan, JobDefinition, JobRecord, JobState, Lifecycle, Pause
+from workflows.job import (
+    Answer,
+    CarriedFire,
+    FirePlan,
+    JobDefinition,
+    JobRecord,
+    JobState,
+    LedgerEntry,
+    Lifecycle,
+    Pause,
+)
+from workflows.job_state import with_entries
 from workflows.outbox import job_record
 from workflows.revival import revived_state
-from workflows.run import Run
+from workflows.run import Outcome, Run
+from workflows.schedule import Fire, IfPast, OneOffRule
 from workflows.schedule_parser import check_fires
+
+_BEGINNING: Final = datetime(1, 1, 1, tzinfo=UTC)
+
+_PAST_GRACE: Final = timedelta(days=1)
+"""For a time in the past that is to run now: workers may be away for a while."""
 
 JOB_ID_PREFIX: Final = "j_"
 
@@ -47,7 +65,9 @@ def first_state(request: JobRequest, *, tenant: str, key: str, before: JobRecord
         InvalidSchedule: the job has no fire after ``now``.
     """
     job_id, definition = request.job_id, request.definition
-    check_fires(request.schedule, job_id=job_id, after=now)
+    past = _find_past(request, before=before, now=now)
+    if past is None:
+        check_fires(request.schedule, job_id=job_id, after=now)
     first = next_fires(definition.schedule, job_id=job_id, after=now, count=1)
     is_paused = request.enabled is False
     state = JobState(
@@ -65,8 +85,38 @@ def first_state(request: JobRequest, *, tenant: str, key: str, before: JobRecord
         fence=before.fence if before else 0,
         plan=FirePlan(revision=0, planned_at=now, upcoming=tuple(first)),
     )
+    if past is not None:
+        state = _with_past(state, past, if_past=request.if_past, now=now)
     record = job_record(state).model_copy(update={"definition": JobDefinition()})
     return state.model_copy(update={"answers": (Answer(key=key, at=now, record=record),)})
+
+
+def _find_past(request: JobRequest, *, before: JobRecord | None, now: datetime) -> Fire | None:
+    """Find the one fire of a job that lies in the past and about which the request says something.
+
+    Raises InvalidSchedule where an earlier job of this id may have run at that time.
+    """
+    schedule = request.definition.schedule
+    if request.if_past is None or not isinstance(schedule.rule, OneOffRule):
+        return None
+    found = next_fires(schedule, job_id=request.job_id, after=_BEGINNING, count=1)
+    if not found or found[0].nominal > now:
+        return None
+    if before is not None and found[0].nominal <= before.high_water:
+        reason = "a job of this id has dealt with that time already, and a time is run once at most"
+        raise InvalidSchedule(reason, pointer="/if_past")
+    return found[0]
+
+
+def _with_past(state: JobState, fire: Fire, *, if_past: IfPast | None, now: datetime) -> JobState:
+    """Let a job begin with a time in the past: it runs at once, or the ledger says why it does not."""
+    if if_past is IfPast.RUN_NOW:
+        due = Fire(nominal=fire.nominal, target=now)
+        carried = CarriedFire(fire=due, revision=state.revision, grace=_PAST_GRACE)
+        return state.model_copy(update={"carried": (carried,)})
+    reason = "its time had passed when the job was registered (if_past: skip)"
+    entry = LedgerEntry(first=fire.nominal, last=fire.nominal, outcome=Outcome.MISSED, reason=reason)
+    return with_entries(state, (entry,), now=now)
 
 
 def changed_state(found: JobRecord, last: Run | None, command: ChangeCommand, *, now: datetime) -> JobState:

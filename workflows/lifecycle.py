@@ -25,7 +25,14 @@ def begin(state: JobState, *, now: datetime) -> JobState:
     """
     begun = min(max(state.registered_at, now - CLOCK_TOLERANCE), now)
     high_water = max(begun, min(state.high_water, now))
-    return state.model_copy(update={"registered_at": begun, "updated_at": begun, "high_water": high_water})
+    # Those of a time in the past that is to run now.
+    carried = tuple(
+        each.model_copy(update={"fire": each.fire.model_copy(update={"target": min(each.fire.target, now)})})
+        for each in state.carried
+    )
+    return state.model_copy(
+        update={"registered_at": begun, "updated_at": begun, "high_water": high_water, "carried": carried}
+    )
 
 
 def delete_job(state: JobState, *, now: datetime, cancel_active: bool) -> Turn:

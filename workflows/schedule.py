@@ -74,6 +74,14 @@ class OneOffRule(Value):
     """A naive local time in the schedule's zone, whole seconds."""
 
 
+class IfPast(StrEnum):
+    """What a new job does whose one fire lies in the past. Without a word about it, such a job is refused."""
+
+    RUN_NOW = "run_now"
+    SKIP = "skip"
+    """Nothing: the job is completed at once, and the ledger says ``missed``."""
+
+
 class RRuleRule(Value):
     """An RFC 5545 recurrence in the schedule's zone."""
 

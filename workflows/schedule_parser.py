@@ -130,7 +130,7 @@ def _explain_no_fire(parsed: ParsedSchedule, job_id: str, after: datetime) -> In
     if isinstance(schedule.rule, OneOffRule):
         has_passed = next_fires(schedule, job_id=job_id, after=_FIRST_MOMENT, count=1)
         reason = (
-            "its time has passed"
+            "its time has passed; a new job may say if_past: run_now or skip"
             if has_passed
             else "its time is outside of the calendar, which ends with the year 9999"
         )
