@@ -93,7 +93,7 @@ def test_parked_runs_return_at_the_rate_whenever_the_breaker_closes(
 
 
 def test_fifty_thousand_parked_runs_do_not_return_at_once() -> None:
-    """A thousand seconds at fifty a second, and hardly longer."""
+    """SB-104: a thousand seconds at fifty a second, and hardly longer."""
     _return_all(runs=50_000, rate=50, openings=2, seed=1)
 
 
