@@ -31,6 +31,13 @@ QUERIES: dict[str, Callable[[Queries], Awaitable[object]]] = {
     "a run with its attempts": lambda queries: queries.get_run("default", "hot:7"),
     "jobs": lambda queries: queries.list_jobs("default", JobFilter()),
     "deleted jobs": lambda queries: queries.list_jobs("default", JobFilter(state=Lifecycle.DELETED)),
+    "jobs of a name": lambda queries: queries.list_jobs("default", JobFilter(name="report")),
+    "jobs of a target": lambda queries: queries.list_jobs("default", JobFilter(target="report")),
+    "jobs with a text": lambda queries: queries.list_jobs("default", JobFilter(q="report")),
+    "jobs with a label": lambda queries: queries.list_jobs("default", JobFilter(labels={"team": "x"})),
+    "jobs of the next hour": lambda queries: queries.list_jobs(
+        "default", JobFilter(state=Lifecycle.ACTIVE, next_after=NOON, next_before=minute(60))
+    ),
     "runs": lambda queries: queries.list_runs("default", "hot", RunFilter(), include_attempts=True),
     "failed runs": lambda queries: queries.list_runs("default", "hot", RunFilter(statuses=FAILED)),
     "running runs": lambda queries: queries.list_runs(

@@ -221,6 +221,28 @@ async def test_the_audit_log_tells_who_changed_what_from_what_to_what(
     assert secret not in json.dumps([deleted, create])
 
 
+async def test_every_way_to_change_a_job_is_in_the_audit_log(teams: tuple[Team, Team]) -> None:
+    """With what it changed; what changes nothing is no change."""
+    red, _ = teams
+    job_id = unique("steered")
+    path = f"/jobs/{job_id}"
+    body = {"name": "tell", "schedule": "0 9 * * 1"}
+    for _ in range(2):
+        assert (await red.api.put(path, json=body)).is_success
+    assert (await red.api.patch(path, json={"owner": "red"})).status_code == 200
+    assert (await red.api.post(f"{path}/pause", json={"reason": "holiday"})).status_code == 200
+    assert (await red.api.post(f"{path}/resume")).status_code == 200
+    assert (await red.api.post(f"{path}/trigger")).status_code == 202
+    assert (await red.api.delete(path)).status_code == 200
+    changes = list(reversed(await red.changes(job=job_id)))
+    actions = ["job.create", "job.change", "job.pause", "job.resume", "job.trigger", "job.delete"]
+    assert [change["action"] for change in changes] == actions
+    assert {change["outcome"] for change in changes} == {"applied"}
+    _, change, pause, *_ = changes
+    assert [change[side]["definition"]["owner"] for side in ("before", "after")] == ["", "red"]
+    assert [pause[side]["state"] for side in ("before", "after")] == ["active", "paused"]
+
+
 async def test_a_quota_is_refused_by_its_name_its_limit_and_what_is_taken(
     stack: ApiStack, teams: tuple[Team, Team]
 ) -> None:
@@ -239,7 +261,16 @@ async def test_a_quota_is_refused_by_its_name_its_limit_and_what_is_taken(
     assert often.status_code == 429
     assert (often.json()["quota"]["name"], often.json()["quota"]["requested"]) == ("fires_per_minute", 4)
     await red.create("q-9")
+    for sending in (
+        red.api.put("/jobs/q-10", json=bodies[0] | {"job_id": "q-10"}),
+        red.api.patch("/jobs/q-9", json={"schedule": "@every 15s"}),
+        red.api.put("/jobs/q-9", json={"name": "tell", "schedule": "@every 15s"}),
+    ):
+        assert (await sending).status_code == 429
+    assert (await red.api.get("/jobs/q-9")).json()["schedule"] == "0 9 * * 1"
+    assert (await red.api.patch("/jobs/q-9", json={"schedule": "@every 60s"})).status_code == 200
     quota = (await red.api.get("/quota")).json()
+    assert 1 < quota["fires_per_minute"] < 1.01
     assert (quota["jobs"], quota["max_jobs"], quota["max_fires_per_minute"]) == (3, 3, 2)
     await blue.create("q-0", schedule="@every 15s")
 
