@@ -1,4 +1,6 @@
-"""The catch-up lane of a scheduler process: its starts come at a rate, over all jobs. With explicit time, and no Temporal."""
+"""What a scheduler process lets through, with explicit time and no Temporal: attempts at a downstream that fails, and the
+catch-up lane, whose starts come at a rate over all jobs.
+"""
 
 import heapq
 from datetime import UTC, datetime, timedelta
@@ -6,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from activities.admission import LANE_IS_BUSY, Admissions
+from tests.unit.downstream_stage import Outage
 from workflows.admission import Admission, AdmissionRequest
 from workflows.breaker import BreakerPolicy
 
@@ -65,3 +68,40 @@ async def test_what_is_no_start_of_the_lane_waits_for_nothing() -> None:
     admissions = lane(0.001)
     answers = [await admissions.admit_attempt(AdmissionRequest(run_id=f"r{n}", now=NOON)) for n in range(10)]
     assert all(answer.admitted for answer in answers)
+
+
+POLICY = BreakerPolicy(readmission_rate=20)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_downstream_that_fails_is_left_alone_and_every_run_completes_afterwards(seed: int) -> None:
+    """SB-104: a thousand runs, two processes of which one is replaced meanwhile, five minutes of outage. What is sent stays
+    within what opens the breakers, the budget and the probes; nothing dies; and there is no second wave."""
+    lasts = timedelta(minutes=5)
+    outage = Outage(runs=1_000, lasts=lasts, policy=POLICY, dies_at=lasts / 2, seed=seed)
+    await outage.play()
+    assert outage.ended == {"success": 1_000}
+    while_down = sum(not is_up for _, is_up in outage.calls)
+    probes = lasts / POLICY.open_for + 2
+    assert while_down <= 3 * (2 * POLICY.failures_to_open + POLICY.budget_floor) + probes
+    assert outage.in_a_second(after=lasts) <= 2 * (1.5 * POLICY.readmission_rate + 1)
+    last = max(at for at, _ in outage.calls)
+    assert last - NOON <= lasts + POLICY.longest_open + timedelta(seconds=2 * 1_000 / POLICY.readmission_rate)
+
+
+async def test_after_a_reset_parked_runs_come_back_at_their_times_and_spread_out() -> None:
+    """Nobody resets a breaker to start a second outage."""
+    policy = BreakerPolicy(open_for=timedelta(minutes=10), readmission_rate=20)
+    lasts, resets_at = timedelta(seconds=30), timedelta(seconds=60)
+    outage = Outage(runs=300, lasts=lasts, policy=policy, resets_at=resets_at)
+    await outage.play()
+    assert outage.ended == {"success": 300}
+    assert outage.in_a_second(after=lasts) <= 2 * (1.5 * policy.readmission_rate + 1)
+
+
+async def test_a_few_failures_are_retried_within_the_budget() -> None:
+    """A hiccup of a second opens no breaker for a job alone, and each run succeeds in the end."""
+    outage = Outage(runs=3, lasts=timedelta(seconds=1.5), policy=BreakerPolicy())
+    await outage.play()
+    assert outage.ended == {"success": 3}
+    assert len(outage.calls) <= 3 + BreakerPolicy().budget_floor
