@@ -137,7 +137,7 @@ class JobControl:
         name = job_workflow_id(tenant=tenant, job_id=job_id)
         lock = self._turns.setdefault(name, asyncio.Lock())
         try:
-            async with asyncio.timeout(PATIENCE.total_seconds()):
+            async with asyncio.timeout(QUEUE_PATIENCE.total_seconds()):
                 await lock.acquire()
         except TimeoutError as error:
             raise Unavailable("other requests for this job are being carried out") from error

@@ -11,7 +11,7 @@ from typing import Final
 
 from workflows.dispatch import run_for
 from workflows.fire_times import jitter_offset, survey_fires
-from workflows.job import JobRecord, JobState, LedgerEntry, Lifecycle, MirrorBatch
+from workflows.job import CarriedFire, JobRecord, JobState, LedgerEntry, Lifecycle, MirrorBatch
 from workflows.job_state import microseconds
 from workflows.outbox import sealed, with_ledger, with_run
 from workflows.policies import entries_of_missed, split_newest
@@ -42,6 +42,8 @@ def revived_state(record: JobRecord, *, last: Run | None, now: datetime) -> JobS
         version=max(record.version + 1, microseconds(now)),
         fence=max(record.fence + 1, microseconds(now)),
         high_water=record.high_water,
+        # Only fires that were used up lie ahead of it.
+        before_skip=now if record.high_water > now else None,
         pause=record.pause,
         counts=record.counts,
         last=last,
@@ -84,8 +86,11 @@ def restore_job(remains: Remains, *, lost_at: datetime, now: datetime) -> Restor
     state = revived_state(remains.record, last=remains.last, now=now)
     kept = tuple(run for run in remains.open_runs if run.run_id in remains.still_running)
     lost = [_as_lost(run, now=now) for run in remains.open_runs if run.run_id not in remains.still_running]
-    state = state.model_copy(update={"active": kept})
+    carried = _carried_fire(remains.record)
+    is_to_come = carried is not None and carried.fire.target > lost_at
+    state = state.model_copy(update={"active": kept, "carried": (carried,) if carried and is_to_come else ()})
     fires, entries = _fires_in_doubt(state, lost_at=lost_at)
+    fires = (carried.fire, *fires) if carried and not is_to_come else fires
     in_doubt = [_as_in_doubt(state, fire, now=now) for fire in fires]
     state = _with_dead(state, [*lost, *in_doubt], started=len(in_doubt))
     state = _with_missed(state, entries)
@@ -112,6 +117,14 @@ def _as_in_doubt(state: JobState, fire: Fire, *, now: datetime) -> Run:
     run = run_for(state, fire, kind=RunKind.SCHEDULED, stands_for=1, now=now, reason=LOST_FIRE)
     ended = {"status": RunStatus.DEAD, "outcome": Outcome.FAILED_TO_START, "finished_at": now}
     return run.model_copy(update=ended)
+
+
+def _carried_fire(record: JobRecord) -> CarriedFire | None:
+    """Find the fire that a change has put off to its target time. Its own definition is lost; it is of the present one then."""
+    nominal, target = record.next_run_at, record.next_target_at
+    if record.lifecycle is not Lifecycle.ACTIVE or nominal is None or target is None or nominal > record.high_water:
+        return None
+    return CarriedFire(fire=Fire(nominal=nominal, target=target), revision=record.revision)
 
 
 def _fires_in_doubt(state: JobState, *, lost_at: datetime) -> tuple[tuple[Fire, ...], tuple[LedgerEntry, ...]]:

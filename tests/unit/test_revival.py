@@ -4,7 +4,9 @@ from datetime import timedelta
 from typing import Any
 
 from tests.unit.job_driver import JOB, NOON, at, every, run_id
-from workflows.job import JobCounts, JobDefinition, JobRecord, Lifecycle, Tuning
+from workflows.change import change_job
+from workflows.command import ChangeCommand
+from workflows.job import JobCounts, JobDefinition, JobRecord, Lifecycle, Pause, Tuning
 from workflows.planner import make_plan
 from workflows.revival import CLUSTER_LOST, IN_DOUBT_LIMIT, Remains, Restoration, restore_job, revived_state
 from workflows.run import Outcome, Run, RunKind, RunStatus
@@ -151,3 +153,22 @@ def test_doing_it_again_changes_nothing_that_was_written() -> None:
     )
     assert (again.lost_runs, again.in_doubt, again.rows.runs) == (0, 0, ())
     assert again.state.fence > first.state.fence
+
+
+def test_a_fire_that_a_change_has_put_off_comes_or_is_in_doubt() -> None:
+    """Below the mark, and not decided: after the loss it is still to come, before it nobody knows whether it ran."""
+    put_off: dict[str, Any] = {"high_water": at(130), "next_run_at": at(120), "next_target_at": at(155)}
+    to_come = restore(lost_at=150, **put_off).state
+    assert [(each.fire.nominal, each.fire.target) for each in to_come.carried] == [(at(120), at(155))]
+    in_doubt = restore(lost_at=160, **put_off)
+    assert in_doubt.state.carried == ()
+    assert [row.run.run_id for row in in_doubt.rows.runs] == [run_id(120)]
+
+
+def test_a_paused_job_is_paused_again_and_one_whose_fires_were_used_up_can_be_changed() -> None:
+    """With its reason; and the mark goes back when the schedule does."""
+    pause = Pause(at=NOON, reason="incident")
+    assert restore(lost_at=150, lifecycle=Lifecycle.PAUSED, pause=pause).state.pause == pause
+    skipped = revived_state(record(high_water=at(7200)), last=None, now=NOW)
+    changed = change_job(skipped, ChangeCommand(definition=JobDefinition(schedule=every(30))), now=NOW)
+    assert changed.high_water == NOW
