@@ -65,7 +65,8 @@ def print_job(job: Mapping[str, JsonValue]) -> None:
     for name in (*first, *(name for name in job if name not in first)):
         shown = show_field(name, job.get(name))
         if shown:
-            _console().print(f"[bold]{name}[/]: {_coloured(shown) if name == 'state' else _text(shown)}")
+            line = f"[bold]{name}[/]: {_coloured(shown) if name == 'state' else _text(shown)}"
+            _console().print(line, soft_wrap=True)
 
 
 def show_field(name: str, value: JsonValue) -> str:
