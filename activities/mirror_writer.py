@@ -109,7 +109,7 @@ class MirrorWriter:
         that is away is dealt with by ``write``.
         """
         in_next_month = now.replace(day=1) + timedelta(days=31)
-        for lane in (self._patient, self._swift):
+        for lane in self._lanes:
             try:
                 await lane.upsert.prepare([now, in_next_month])
             except Exception as error:
