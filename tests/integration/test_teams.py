@@ -1,6 +1,7 @@
 """Two tenants on one installation, with the same ids: nothing of one is seen, changed or triggered by the other (SB-149)."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -36,6 +37,9 @@ async def fail(run: JobRun) -> None:
     """Die at once."""
     raise PermanentError(f"of {run.tenant}")
 '''
+
+CREATE_WITH_AN_ID = {("put", "/api/v1/jobs/{job_id}"), ("put", "/api/v1/calendars/{name}")}
+"""Another tenant's id is free in the own tenant."""
 
 EVERY_SECOND = {"schedule": "@every 1s", "time_critical": True}
 
@@ -172,6 +176,30 @@ async def test_what_another_tenant_has_is_not_there(teams: tuple[Team, Team]) ->
     assert (await red.api.get(f"/dead-letters/redrives/{bulk['redrive_id']}")).status_code == 200
     assert (await blue.api.get(f"/dead-letters/redrives/{bulk['redrive_id']}")).status_code == 404
     await red.api.delete(f"/jobs/{job_id}", params={"cancel_active": "true"})
+
+
+async def test_every_route_hides_what_another_tenant_has(teams: tuple[Team, Team]) -> None:
+    """SB-148, SB-149: all that the OpenAPI document has, with ids of the other: 404, or a body refused before anybody looked."""
+    red, blue = teams
+    job_id = unique("hidden")
+    await red.create(job_id)
+    run_id = (await red.api.post(f"/jobs/{job_id}/trigger")).json()["run_id"]
+    seen = {"job_id": job_id, "run_id": run_id}
+    document = (await red.api.get(red.api.base_url.copy_with(path="/openapi.json"))).json()
+    asked = 0
+    for template, methods in document["paths"].items():
+        names = re.findall(r"{(\w+)}", template)
+        for method in methods if names else ():
+            url = blue.api.base_url.copy_with(path=template.format(**{name: seen.get(name, "other") for name in names}))
+            if (method, template) in CREATE_WITH_AN_ID:
+                continue
+            answer = await blue.api.request(method, url, json=None if method == "get" else {})
+            refused = {404} if method in ("get", "delete") else {404, 422}
+            assert answer.status_code in refused, f"{method} {template}: {answer.text}"
+            asked += 1
+    assert asked >= 12
+    assert (await red.api.get(f"/jobs/{job_id}")).json()["revision"] == 1
+    assert (await red.api.delete(f"/jobs/{job_id}")).status_code == 200
 
 
 async def test_an_idempotency_key_is_its_tenants_own(teams: tuple[Team, Team]) -> None:
