@@ -41,6 +41,8 @@ def is_too_much(quota: Quota, others: Usage, before: Share, *, fires_per_minute:
     """
     if quota.jobs is not None and not before.is_counted and others.jobs + 1 > quota.jobs:
         return True
-    had = (before.fires_per_minute or 0) if before.is_counted else 0
+    # A job that has claimed nothing yet is of before a store was lost: what it took is not known, and not held against it.
+    known = fires_per_minute if before.fires_per_minute is None else before.fires_per_minute
+    had = known if before.is_counted else 0
     limit = quota.fires_per_minute
     return limit is not None and fires_per_minute > had and others.fires_per_minute + fires_per_minute > limit

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, delete, exists, func, literal, select, text, union, union_all
+from sqlalchemy import ColumnElement, Select, delete, exists, func, literal, select, text, union, union_all, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -36,6 +36,8 @@ class Granted:
     """The claim is written; ``before`` is what to go back to."""
 
     before: Share
+    claimed_at: datetime
+    """Tells this claim from a later one of the same job."""
 
 
 @dataclass(frozen=True)
@@ -82,17 +84,16 @@ class QuotaStore:
                 if is_too_much(quota, others, before, fires_per_minute=fires_per_minute):
                     return Exceeded(quota, others)
                 await connection.execute(self._put(tenant, job_id, fires_per_minute=fires_per_minute, now=now))
-                return Granted(before)
+                return Granted(before, claimed_at=now)
 
         return await self._deadline.ask(claim())
 
-    async def give_back(self, tenant: str, job_id: str, before: Share, *, now: datetime) -> None:
-        """Go back to what a job had claimed before: its change was refused."""
-        if before.fires_per_minute is None:
-            await self.release(tenant, job_id)
-            return
-        put = self._put(tenant, job_id, fires_per_minute=before.fires_per_minute, now=now)
-        await self._deadline.ask(self._write(put))
+    async def give_back(self, tenant: str, job_id: str, claim: Granted) -> None:
+        """Go back to what a job had claimed before: its change was refused. A later claim of the job stays."""
+        unchanged = (*_is_job(tenant, job_id), CLAIMS.c.claimed_at == claim.claimed_at)
+        fires = claim.before.fires_per_minute
+        back = delete(CLAIMS) if fires is None else update(CLAIMS).values(fires_per_minute=fires)
+        await self._deadline.ask(self._write(back.where(*unchanged)))
 
     async def release(self, tenant: str, job_id: str) -> None:
         """Forget the claim of a job that is deleted."""

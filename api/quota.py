@@ -50,7 +50,7 @@ class Quotas:
             raise
         except HorariumError:
             with suppress(Unavailable):
-                await self._store.give_back(tenant, job_id, claimed.before, now=datetime.now(UTC))
+                await self._store.give_back(tenant, job_id, claimed)
             raise
 
     async def release(self, job_id: str, *, tenant: str) -> None:

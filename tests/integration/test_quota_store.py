@@ -82,18 +82,30 @@ async def test_a_refused_change_goes_back_to_what_was_claimed_before(stage: Stag
     """A new job's claim disappears, a changed job's is as it was."""
     store = stage.store(Quota(fires_per_minute=10))
     granted = await store.claim("default", "a", fires_per_minute=6, now=NOW)
-    assert granted == Granted(Share(None, is_counted=False))
+    assert granted == Granted(Share(None, is_counted=False), claimed_at=NOW)
     await stage.mirror("a")
     granted = await store.claim("default", "a", fires_per_minute=9, now=NOW)
-    assert granted == Granted(Share(6, is_counted=True))
-    await store.give_back("default", "a", granted.before, now=NOW)
+    assert granted == Granted(Share(6, is_counted=True), claimed_at=NOW)
+    await store.give_back("default", "a", granted)
     assert (await store.read_standing("default", now=LATER)).usage == Usage(jobs=1, fires_per_minute=6)
     exceeded = await store.claim("default", "b", fires_per_minute=5, now=NOW)
     assert exceeded == Exceeded(Quota(fires_per_minute=10), Usage(jobs=1, fires_per_minute=6))
     granted = await store.claim("default", "b", fires_per_minute=4, now=NOW)
     assert isinstance(granted, Granted)
-    await store.give_back("default", "b", granted.before, now=NOW)
+    await store.give_back("default", "b", granted)
     assert (await store.read_standing("default", now=NOW)).usage == Usage(jobs=1, fires_per_minute=6)
+
+
+async def test_a_refused_request_takes_nothing_from_the_one_that_won(stage: Stage) -> None:
+    """Two replicas register one id: the claim of the second, whose job is there, outlives the refusal of the first."""
+    store = stage.store(Quota(fires_per_minute=10))
+    loser = await store.claim("default", "a", fires_per_minute=6, now=NOW)
+    winner = await store.claim("default", "a", fires_per_minute=6, now=NOW + timedelta(microseconds=1))
+    assert isinstance(loser, Granted)
+    assert isinstance(winner, Granted)
+    await stage.mirror("a")
+    await store.give_back("default", "a", loser)
+    assert (await store.read_standing("default", now=LATER)).usage == Usage(jobs=1, fires_per_minute=6)
 
 
 async def test_a_tenant_has_its_own_quota_and_uses_nobody_elses(stage: Stage) -> None:

@@ -51,6 +51,7 @@ def test_a_change_that_takes_no_more_is_never_refused() -> None:
     assert not is_too_much(quota, others, job, fires_per_minute=6)
     assert not is_too_much(quota, others, job, fires_per_minute=1)
     assert is_too_much(quota, others, job, fires_per_minute=7)
+    assert not is_too_much(quota, others, Share(None, is_counted=True), fires_per_minute=6)
 
 
 def test_a_tenant_without_its_own_quota_has_the_default_field_by_field() -> None:
