@@ -164,7 +164,7 @@ FINAL_FAILURES: dict[str, tuple[dict[str, Any], str, str]] = {
 
 @pytest.mark.parametrize("name", FINAL_FAILURES)
 async def test_every_final_failure_is_a_dead_letter_once(api: httpx.AsyncClient, log: Path, name: str) -> None:
-    """SB-107, SB-120: with its reason, all its attempts, the last error and the checkpoint; also of a result that is too large."""
+    """SB-107, SB-120: with its reason, all its attempts, the last error and the checkpoint; of too large a result as well."""
     fields, reason, error_type = FINAL_FAILURES[name]
     job = await create(api, log, **({"how": name} | fields))
     letter = await until_dead(api, job)
