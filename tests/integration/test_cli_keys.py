@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from activities.api_key import read_key
+from api.cli import _run as run_command
 from tests.api_keys import new_key
 from tests.api_server import serving
 from tests.worker_process import environment
@@ -85,8 +86,14 @@ def test_a_quota_is_settled_in_part_and_given_back(sqlite_url: str) -> None:
         (["--api-key", "S3CR3T-xyz", "jobs", "list"], "this is no API key of Horarium"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_exit_code_2(arguments: Sequence[str], words: str, sqlite_url: str) -> None:
-    """Which repeats no key."""
-    done = run(*arguments, settings={"database_url": sqlite_url}, expect=2)
-    assert words in done.stderr
-    assert "S3CR3T" not in done.stdout + done.stderr
+def test_what_is_wrong_is_one_line_and_exit_code_2(
+    arguments: Sequence[str], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which repeats no key. Nothing is opened before, so this needs no process of its own."""
+    monkeypatch.setattr(sys, "argv", ["horarium", *arguments])
+    assert run_command() == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    [line] = shown.err.splitlines()
+    assert words in line
+    assert "S3CR3T" not in line
