@@ -77,7 +77,7 @@ def _compare_with_native(console: Console, options: argparse.Namespace) -> int:
             asyncio.run(bench.run(steps, progress, budget=None if budget is None else budget * 60))
         interrupted = False
     finally:
-        is_whole = not (interrupted or options.quick or options.runs or options.columns)
+        is_whole = not (interrupted or options.quick or options.columns)
         _report(console, bench, runs=plan.runs, measures=measures, is_whole=is_whole)
     return 1 if bench.results.failures else 0
 
@@ -100,7 +100,8 @@ def _report(console: Console, bench: Bench, *, runs: int, measures: Sequence[Mea
         print_rows(console, knobs)
     for note in notes:
         console.print(note)
-    stem = "bench" if is_whole and set(measures) == set(USUAL) else f"part-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    is_full = is_whole and runs >= FULL.runs and set(measures) == set(USUAL)
+    stem = "bench" if is_full else f"part-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     write_json(OUTPUT / f"{stem}.json", results, lines)
     table = to_markdown(lines) if lines else ""
     tuning = rows_to_markdown(knobs, texts=2) if results.knobs else ""
@@ -111,7 +112,7 @@ def _report(console: Console, bench: Bench, *, runs: int, measures: Sequence[Mea
     if has_plot:
         plot_lateness(plot, results)
     console.print(f"{results.seconds / 60:.1f} minutes; {OUTPUT}/{stem}.json, .md{', .png' if has_plot else ''}")
-    if stem == "bench":
+    if is_full:
         put_between(DOCUMENT, TABLE_MARK, f"{table}{said}")
         if has_plot:
             PLOT.write_bytes(plot.read_bytes())
