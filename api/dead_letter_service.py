@@ -102,6 +102,7 @@ class DeadLetterService:
     async def cancel_bulk_redrive(self, redrive_id: str, *, tenant: str) -> BulkRedriveAnswer:
         """Let a bulk redrive begin no more. One that is over stays as it is. Raises ``NotFound`` and ``Unavailable``."""
         await self._jobs.require_temporal()
+        await self.get_bulk_redrive(redrive_id, tenant=tenant)
         async with self._audit.recording("run.cancel_redrives", tenant=tenant, subject=redrive_id):
             await self._bulk.cancel(redrive_id, tenant=tenant)
         return await self.get_bulk_redrive(redrive_id, tenant=tenant)

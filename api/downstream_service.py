@@ -1,6 +1,7 @@
 """What the routes of downstreams promise: how each stands, and a breaker that an operator closes."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -58,9 +59,7 @@ class DownstreamService:
         [answer] = await self._describe([known], tenant=tenant)
         return answer
 
-    async def _describe(
-        self, known: tuple[KnownDownstream, ...] | list[KnownDownstream], *, tenant: str
-    ) -> list[DownstreamAnswer]:
+    async def _describe(self, known: Sequence[KnownDownstream], *, tenant: str) -> list[DownstreamAnswer]:
         looks = await self._look_at([each.downstream for each in known], tenant=tenant)
         now = datetime.now(UTC)
         if looks is None:
