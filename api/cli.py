@@ -153,6 +153,44 @@ def dev(
     raise typer.Exit(run_dev_stack(options))
 
 
+@app.command("apply")
+def apply_jobs(
+    file: Annotated[
+        list[str], typer.Option("--file", "-f", metavar="FILE|DIR|-", help="YAML or JSON of jobs. May be repeated.")
+    ],
+    owner: Annotated[
+        str | None, typer.Option(help="Whose jobs these are: they get a label, and nobody else's are touched.")
+    ] = None,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Remove jobs that the owner has applied and the files no longer describe.")
+    ] = False,
+    take_over: Annotated[bool, typer.Option("--take-over", help="Write jobs of other owners too.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+) -> None:
+    """Make jobs what files say. What is so already is left alone."""
+    from api.cli_apply import apply_files
+
+    raise typer.Exit(apply_files(file, owner=owner, prune=prune, take_over=take_over, dry_run=dry_run))
+
+
+@app.command()
+def export(
+    label: Annotated[list[str] | None, typer.Option(metavar="KEY:VALUE", help="May be repeated.")] = None,
+) -> None:
+    """Print jobs as a file that apply takes."""
+    from api.cli_apply import export_jobs
+
+    export_jobs(labels=label or [])
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of a file of jobs, for editors."""
+    from api.cli_apply import print_schema
+
+    print_schema()
+
+
 @app.command()
 def preview(
     schedule: Annotated[str | None, typer.Argument(help='Such as "0 9 * * 1", "@every 15m" or a JSON object.')] = None,

@@ -53,9 +53,10 @@ class ApiClient:
         """Send a body; ``key`` is its idempotency key."""
         return _object(self._call("POST", path, json=body, headers={"Idempotency-Key": key} if key else {}).json())
 
-    def put(self, path: str, body: JsonValue) -> JsonObject:
-        """Write one thing."""
-        return _object(self._call("PUT", path, json=body).json())
+    def put(self, path: str, body: JsonValue, *, revision: int | None = None) -> JsonObject:
+        """Write one thing; ``revision`` is the only one that may be replaced."""
+        headers = {"If-Match": f'"{revision}"'} if revision is not None else {}
+        return _object(self._call("PUT", path, json=body, headers=headers).json())
 
     def patch(self, path: str, patch: JsonValue, *, key: str | None, revision: int | None) -> JsonObject:
         """Send a merge patch; ``revision`` is the only one that may be changed."""
@@ -72,12 +73,13 @@ class ApiClient:
         """Delete one thing."""
         return _object(self._call("DELETE", path, params=parameters).json())
 
-    def list_all(self, path: str, *, parameters: Sequence[tuple[str, str]], limit: int) -> list[JsonObject]:
-        """Read up to ``limit`` items of a list, page by page."""
+    def list_all(self, path: str, *, parameters: Sequence[tuple[str, str]], limit: int | None) -> list[JsonObject]:
+        """Read up to ``limit`` items of a list, or all, page by page."""
         found: list[JsonObject] = []
-        for page in self._pages(path, parameters=[*parameters, ("limit", str(min(limit, PAGE)))]):
+        size = PAGE if limit is None else min(limit, PAGE)
+        for page in self._pages(path, parameters=[*parameters, ("limit", str(size))]):
             found += page
-            if len(found) >= limit:
+            if limit is not None and len(found) >= limit:
                 break
         return found[:limit]
 

@@ -27,11 +27,11 @@ class BadInput(Exception):
     """What the user gave cannot be meant. One line that says what and where."""
 
 
-class _Loader(yaml.SafeLoader):
+class YamlLoader(yaml.SafeLoader):
     """YAML without its own idea of times, which the API reads better: they stay text."""
 
 
-_Loader.yaml_implicit_resolvers = {
+YamlLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
@@ -151,7 +151,7 @@ def describe_problem(problem: Mapping[str, JsonValue]) -> str:
 
 def _read_yaml(text: bytes, *, name: str) -> JsonValue:
     try:
-        value: JsonValue = yaml.load(text, Loader=_Loader)
+        value: JsonValue = yaml.load(text, Loader=YamlLoader)
         return require_fit(value)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)

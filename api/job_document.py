@@ -7,13 +7,13 @@ heartbeat timeout the timeout, the downstream the host of a URL. So whoever chan
 from datetime import timedelta
 from typing import Final
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import BaseModel, Field, JsonValue, TypeAdapter
 
 from api.alert_body import describe_alerts
 from api.answer import spell_rule
 from api.job_body import DEFAULT_HEARTBEAT, JobBody
 from api.merge_patch import merge_patch
-from workflows.job import JobDefinition
+from workflows.job import JobDefinition, JobRecord, Lifecycle
 from workflows.schedule import Schedule
 from workflows.target import Target, natural_downstream
 
@@ -23,6 +23,22 @@ _SAME: Final = {"max_retries": "max_attempts", "max_attempts": "max_retries"}
 """Two names for one thing: who gives one means it in the place of the other."""
 
 JsonObject = dict[str, JsonValue]
+
+
+class ExportedJob(BaseModel):
+    """A job as a body that makes it what it is."""
+
+    job_id: str
+    revision: int = Field(description="For If-Match.")
+    state: Lifecycle
+    body: JsonValue = Field(description="As PUT takes it. What is the default may be left out.")
+
+
+def export_job(record: JobRecord) -> ExportedJob:
+    """Write a job as a body, with what a change of it must know."""
+    enabled = record.lifecycle is not Lifecycle.PAUSED
+    body = job_document(record.definition, job_id=record.job_id, enabled=enabled)
+    return ExportedJob(job_id=record.job_id, revision=record.revision, state=record.lifecycle, body=body)
 
 
 def job_document(definition: JobDefinition, *, job_id: str, enabled: bool) -> JsonObject:

@@ -14,6 +14,7 @@ from api.access import PREFIX, Tenant
 from api.answer import FireAnswer, JobAnswer, JobSummary, LedgerAnswer, RunAnswer
 from api.calendar_body import named_calendars
 from api.idempotency import answer_once, body_hash
+from api.job_document import ExportedJob
 from api.openapi import CREATE_JOB_BODY, DELETE_JOB_HEADERS, PREVIEW_BODY, problems
 from api.parameter import (
     Cursor,
@@ -106,6 +107,21 @@ async def list_jobs(
         next_before=next_before,
     )
     page = await service.list_jobs(chosen, tenant=tenant, cursor=cursor, limit=limit)
+    return page_response(request, page, is_stale=await service.is_stale())
+
+
+@router.get("/export", response_model=list[ExportedJob], responses=problems(400, 422, 503), tags=["jobs"])
+async def export_jobs(
+    request: Request,
+    service: Service,
+    tenant: Tenant,
+    label: Labels = [],  # noqa: B006
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Response:
+    """List jobs by id as bodies that make them what they are: `PUT` with one of them changes nothing."""
+    chosen = JobFilter(labels=read_labels(label))
+    page = await service.export_jobs(chosen, tenant=tenant, cursor=cursor, limit=limit)
     return page_response(request, page, is_stale=await service.is_stale())
 
 

@@ -34,6 +34,7 @@ from api.audit import Audit, job_facts
 from api.calendar_body import named_calendars
 from api.health import Findings, health_of
 from api.job_body import JobRequest, read_job
+from api.job_document import ExportedJob, export_job
 from api.payload_check import check_payload
 from api.quota import Quotas
 from api.registration import deleted_record, first_state, new_command_key, new_job_id
@@ -147,6 +148,12 @@ class JobService:
         page = await self._queries.list_jobs(tenant, chosen, cursor=cursor, limit=limit)
         answers = await asyncio.gather(*(self._summarise(record) for record in page.items))
         return Page(tuple(answers), next=page.next, previous=page.previous)
+
+    async def export_jobs(self, chosen: JobFilter, *, tenant: str, cursor: str | None, limit: int) -> Page[ExportedJob]:
+        """List jobs by id as bodies that make them what they are. Raises ``InvalidCursor``."""
+        page = await self._queries.list_jobs(tenant, chosen, cursor=cursor, limit=limit)
+        exported = await to_thread.run_sync(lambda: tuple(map(export_job, page.items)))
+        return Page(exported, next=page.next, previous=page.previous)
 
     async def list_runs(
         self,

@@ -1,0 +1,104 @@
+"""``horarium apply`` and ``export`` against a whole stack."""
+
+import json
+import time
+from pathlib import Path
+
+import yaml
+
+from tests.api_stack import ApiStack
+from tests.integration.test_cli import run
+from tests.temporal_servers import unique
+
+
+def write(folder: Path, *jobs: dict[str, object]) -> str:
+    (folder / "jobs.yaml").write_text(yaml.safe_dump({"jobs": list(jobs)}))
+    return str(folder)
+
+
+def job(job_id: str, **fields: object) -> dict[str, object]:
+    return {"job_id": job_id, "name": "noop", "schedule": "0 9 * * 1", **fields}
+
+
+def test_files_make_jobs_what_they_say(api_stack: ApiStack, tmp_path: Path) -> None:
+    """Dry run, create, nothing to do, change with its diff, prune; and nothing of anybody else's."""
+    url, owner, (first, second, other) = api_stack.api.url, unique("team"), [unique("as-code") for _ in range(3)]
+    run("jobs", "create", "noop", "@daily", "--job-id", other, url=url)
+    folder = write(tmp_path, job(first), job(second, timezone="Europe/Berlin"))
+    options = ("apply", "-f", folder, "--owner", owner)
+
+    dry = run(*options, "--dry-run", url=url).stdout
+    assert f"+ {first} ({folder}/jobs.yaml:2)" in dry
+    assert dry.endswith("dry run: 2 created, 0 changed, 0 unchanged\n")
+    run("jobs", "show", first, url=url, expect=1)
+
+    assert run(*options, url=url).stdout.endswith("2 created, 0 changed, 0 unchanged\n")
+    shown = json.loads(run("jobs", "show", first, "--json", url=url).stdout)
+    assert run(*options, url=url).stdout == "0 created, 0 changed, 2 unchanged\n"
+    assert json.loads(run("jobs", "show", first, "--json", url=url).stdout) == shown
+
+    write(tmp_path, job(first, schedule="0 10 * * 1", description="later"))
+    dry = run(*options, "--prune", "--dry-run", url=url).stdout
+    assert f"~ {first}" in dry
+    assert '    schedule: "0 9 * * 1" -> "0 10 * * 1"\n' in dry
+    assert f"- {second}\n" in dry
+    assert other not in dry
+    applied = run(*options, "--prune", url=url).stdout
+    assert applied.endswith("0 created, 1 changed, 1 removed, 0 unchanged\n")
+    changed = json.loads(run("jobs", "show", first, "--json", url=url).stdout)
+    assert (changed["schedule"], changed["revision"]) == ("0 10 * * 1", shown["revision"] + 1)
+    assert json.loads(run("jobs", "show", second, "--json", url=url).stdout)["state"] == "deleted"
+    assert json.loads(run("jobs", "show", other, "--json", url=url).stdout)["state"] == "active"
+
+
+def test_what_is_wrong_is_told_before_anything_is_done(api_stack: ApiStack, tmp_path: Path) -> None:
+    """Two files, each with an error and a good job: neither is registered, and the exit code says that it is the input."""
+    url, good = api_stack.api.url, unique("as-code")
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump([job(good), job("bad", schedule="0 0 30 2 *")], sort_keys=False))
+    (tmp_path / "b.yaml").write_text(
+        yaml.safe_dump(job("worse", exclude={"calendars": ["never-was"]}), sort_keys=False)
+    )
+    refused = run("apply", "-f", str(tmp_path), url=url, expect=2).stderr
+    assert f"{tmp_path}/b.yaml:6: worse: exclude.calendars.0: there is no calendar 'never-was'" in refused
+    (tmp_path / "b.yaml").unlink()
+    refused = run("apply", "-f", str(tmp_path), url=url, expect=2).stderr
+    assert f"{tmp_path}/a.yaml:6: bad: schedule: " in refused
+    run("jobs", "show", good, url=url, expect=1)
+    assert "say --owner" in run("apply", "-f", str(tmp_path), "--prune", url=url, expect=2).stderr
+
+
+def test_what_is_exported_changes_nothing_when_it_is_applied(api_stack: ApiStack, tmp_path: Path) -> None:
+    """Calendars, targets, policies and payloads included, without the label that ``apply`` gives."""
+    url, label, calendar = api_stack.api.url, unique("label"), unique("calendar")
+    run("calendars", "put", calendar, "--date", "2026-12-24", url=url)
+    jobs = [
+        job(unique("as-code"), labels={"set": label}, business_days={"calendar": calendar, "roll": "next"}),
+        job(unique("as-code"), labels={"set": label}, schedule={"rrule": "FREQ=DAILY;BYHOUR=9"}, max_attempts=7),
+        job(
+            unique("as-code"),
+            labels={"set": label},
+            target={"kind": "http", "url": "https://example.com/x", "headers": {"A": "b"}},
+            payload={"times": ["2026-01-01", None, 1.5]},
+            schedule="@every 15m",
+            exclude={"dates": ["2026-12-25"], "calendars": [calendar]},
+            enabled=False,
+        ),
+    ]
+    run("apply", "-f", write(tmp_path, *jobs), "--owner", label, url=url)
+    exported = run("export", "--label", f"set:{label}", url=url).stdout
+    assert "applied-by" not in exported
+    again = run("apply", "-f", "-", "--owner", label, stdin=exported, url=url)
+    assert again.stdout == "0 created, 0 changed, 3 unchanged\n"
+
+
+def test_unchanged_jobs_take_no_time_and_no_workflow_task(api_stack: ApiStack, tmp_path: Path) -> None:
+    """Nothing is sent for them, whatever their number."""
+    url = api_stack.api.url
+    jobs = [job(unique("many"), labels={"number": str(number)}) for number in range(30)]
+    folder = write(tmp_path, *jobs)
+    run("apply", "-f", folder, url=url)
+    revision = json.loads(run("jobs", "show", str(jobs[0]["job_id"]), "--json", url=url).stdout)["updated_at"]
+    started = time.monotonic()
+    assert run("apply", "-f", folder, url=url).stdout == "0 created, 0 changed, 30 unchanged\n"
+    assert time.monotonic() - started < 20
+    assert json.loads(run("jobs", "show", str(jobs[0]["job_id"]), "--json", url=url).stdout)["updated_at"] == revision
