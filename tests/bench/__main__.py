@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import importlib.util
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -49,6 +50,8 @@ LOG_WIDTH: Final = 200
 BUDGET: Final = 29.5
 """Minutes."""
 
+PLOT_LINK: Final = f"![Lateness of fires, under the steady load and when all are due at once](images/{PLOT.name})"
+
 TABLE_MARK: Final = "<!-- made by make bench -->"
 TUNING_MARK: Final = "<!-- made by make bench ONLY=tuning -->"
 OTHERS_MARK: Final = "<!-- made by make bench OTHERS=1 -->"
@@ -56,6 +59,9 @@ OTHERS_MARK: Final = "<!-- made by make bench OTHERS=1 -->"
 
 def main() -> int:
     """Measure, print, and write; whatever was measured before an interruption too."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # In the background of a script, Python would not hear of the first, and would not report at the second.
+        signal.signal(number, signal.default_int_handler)
     options = _read_options()
     console = Console(width=None if sys.stdout.isatty() else LOG_WIDTH)
     OUTPUT.mkdir(exist_ok=True)
@@ -113,9 +119,10 @@ def _report(console: Console, bench: Bench, *, runs: int, measures: Sequence[Mea
         plot_lateness(plot, results)
     console.print(f"{results.seconds / 60:.1f} minutes; {OUTPUT}/{stem}.json, .md{', .png' if has_plot else ''}")
     if is_full:
-        put_between(DOCUMENT, TABLE_MARK, f"{table}{said}")
         if has_plot:
             PLOT.write_bytes(plot.read_bytes())
+        shown = f"\n{PLOT_LINK}\n" if has_plot else ""
+        put_between(DOCUMENT, TABLE_MARK, f"{table}{said}\n{shown}")
         console.print(f"written into {DOCUMENT.relative_to(DOCS.parent)} and {PLOT.relative_to(DOCS.parent)}")
     if is_whole and results.knobs:
         put_between(DOCUMENT, TUNING_MARK, f"{tuning}{said}")

@@ -21,10 +21,11 @@ from tests.bench.stand import Stand, define, standing
 from tests.chaos.stack import register
 from tests.eventually import eventually
 from workflows.contracts import JOB_WORKFLOW, WORKFLOW_TASK_TIMEOUT, job_workflow_id
-from workflows.job import DEFAULT_TENANT, JobInput, JobState, PlanRequest, Tuning
+from workflows.job import DEFAULT_TENANT, JobInput, JobState, Tuning
 from workflows.planner import make_plan
 from workflows.target import DEFAULT_TASK_QUEUE
 from workflows.visibility import job_memo, job_search_attributes
+from workflows.wake import plan_request
 
 AT_ONCE = 24
 """Starts on the way."""
@@ -140,16 +141,14 @@ def _put_to_sleep(client: Client) -> Callable[[BenchJob], Awaitable[None]]:
 
 
 def _planned(job: BenchJob, now: datetime) -> JobState:
-    definition = define(job, jitter=1, max_runs=1)
-    request = PlanRequest(job_id=job.job_id, definition=definition, after=now, now=now)
-    return JobState(
+    state = JobState(
         job_id=job.job_id,
-        definition=definition,
+        definition=define(job, jitter=1, max_runs=1),
         registered_at=now,
         high_water=now,
         version=int(now.timestamp() * 1_000_000),
-        plan=make_plan(request, tuning=TUNING),
     )
+    return state.model_copy(update={"plan": make_plan(plan_request(state, now=now), tuning=TUNING)})
 
 
 async def _let_fire(stand: Stand, jobs: Sequence[BenchJob], tell: Tell) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench.fire_log import FireLog
-from tests.bench.others.other import Given, Other, OtherProcess, running_other
+from tests.bench.others.other import Given, NotReady, Other, OtherProcess, running_other
 from tests.bench.others.workload import END
 
 PERIOD = 2
@@ -35,6 +35,9 @@ class Plan:
     """Seconds of each measurement of a rate."""
 
     burst: int = 500
+    burst_lead: int = 45
+    """Seconds, at least, in which all schedules are added."""
+
     outage: int = 30
     """Seconds."""
 
@@ -76,7 +79,7 @@ async def compare(other: Other, python: Path, plan: Plan, tell: Callable[[str], 
     """Measure one."""
     held, cpu = await _find_rate(other, python, plan, tell)
     tell(f"{plan.burst} due at once")
-    drained, lost = await _measure_burst(other, python, plan.burst)
+    drained, lost = await _measure_burst(other, python, plan)
     tell("kill -9")
     killed = await _measure_loss(other, python, plan, outage=0)
     tell(f"{plan.outage} s of downtime")
@@ -97,11 +100,10 @@ async def _find_rate(other: Other, python: Path, plan: Plan, tell: Callable[[str
     held, cpu = 0.0, math.nan
     for rate in plan.rates:
         tell(f"{rate} fires a second")
-        async with running_other(other, Given(jobs=rate * PERIOD, period=PERIOD), python=python) as process:
-            await asyncio.sleep(2 * PERIOD)
-            begun, used = len(process.log.lines()), process.cpu_seconds()
-            await asyncio.sleep(plan.window)
-            begun, used = len(process.log.lines()) - begun, process.cpu_seconds() - used
+        try:
+            begun, used = await _run_at(rate, other, python, plan)
+        except NotReady:
+            break
         cpu = used * 1000 / max(1, begun) if math.isnan(cpu) else cpu
         if begun < HELD * rate * plan.window:
             break
@@ -109,9 +111,19 @@ async def _find_rate(other: Other, python: Path, plan: Plan, tell: Callable[[str
     return held, cpu
 
 
-async def _measure_burst(other: Other, python: Path, count: int) -> tuple[float, int]:
+async def _run_at(rate: int, other: Other, python: Path, plan: Plan) -> tuple[int, float]:
+    """Count the fires that begin in a window, and the processor time that is used meanwhile."""
+    async with running_other(other, Given(jobs=rate * PERIOD, period=PERIOD), python=python) as process:
+        await asyncio.sleep(2 * PERIOD)
+        begun, used = len(process.log.lines()), process.cpu_seconds()
+        await asyncio.sleep(plan.window)
+        return len(process.log.lines()) - begun, process.cpu_seconds() - used
+
+
+async def _measure_burst(other: Other, python: Path, plan: Plan) -> tuple[float, int]:
+    count = plan.burst
     # Celery's finest calendar is the minute.
-    due = math.ceil((time.time() + 45) / 60) * 60
+    due = math.ceil((time.time() + plan.burst_lead) / 60) * 60
     async with running_other(other, Given(jobs=count, due=due), python=python) as process:
         await asyncio.sleep(max(0.0, due - time.time()))
         await _until_quiet(process.log, count)

@@ -42,6 +42,10 @@ class MissingProgram(Exception):
     """Something that the option needs is not on this machine; the text says what, and how to get it."""
 
 
+class NotReady(Exception):
+    """It took too long to add all schedules."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Given:
     """What a process is given to do; see ``workload.Workload``."""
@@ -79,7 +83,10 @@ class OtherProcess:
         """Start, and wait until all schedules are there."""
         self._ready.unlink(missing_ok=True)
         self._process = ChildProcess(self._command)
-        await eventually(self._is_ready, limit=READY_WITHIN)
+        try:
+            await eventually(self._is_ready, limit=READY_WITHIN)
+        except AssertionError as error:
+            raise NotReady(f"not all schedules were added within {READY_WITHIN}") from error
 
     def _is_ready(self) -> bool:
         if self._process.exit_code() is not None:
