@@ -10,9 +10,10 @@ import pytest
 from activities.database import open_database
 from activities.mirror_survey import MOST_QUEUES, MirrorSurvey, MirrorSurveyor, TenantSurvey
 from activities.mirror_writer import MirrorWriter, WriterOptions
-from tests.records import NOON, job_record, minute
+from tests.records import NOON, job_record, minute, run_record
 from workflows.error import Unavailable
 from workflows.job import JobDefinition, JobRecord, Lifecycle, MirrorBatch
+from workflows.run import RunStatus
 from workflows.target import ActivityTarget
 
 NOW = minute(60)
@@ -74,6 +75,16 @@ async def test_jobs_runs_and_trouble_are_counted_by_tenant_without_the_deleted(
             jobs={Lifecycle.ACTIVE: 2, Lifecycle.PAUSED: 1}, active_runs=3, waiting_runs=1, troubled=1
         ),
     }
+
+
+async def test_parked_runs_are_counted_by_tenant(writer: MirrorWriter, surveyor: MirrorSurveyor) -> None:
+    """Those of jobs that have runs under way; other runs of theirs do not count."""
+    statuses = {1: RunStatus.PARKED, 2: RunStatus.PARKED, 3: RunStatus.RUNNING, 4: RunStatus.SUCCESS}
+    runs = tuple(run_record(at=minute(at), status=status) for at, status in statuses.items())
+    await writer.write(MirrorBatch(job=job_record(active_runs=3), runs=runs))
+    await write(writer, job_record("idle", tenant="acme"))
+    seen = await surveyor.survey(now=NOW)
+    assert {tenant: each.parked_runs for tenant, each in seen.tenants.items()} == {"acme": 0, "default": 2}
 
 
 async def test_a_job_is_overdue_a_minute_after_its_target(writer: MirrorWriter, surveyor: MirrorSurveyor) -> None:

@@ -5,7 +5,7 @@ on one with enough rows for a full scan to be the worse choice.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.database import open_database
 from activities.downstream_store import DownstreamStore
+from activities.mirror_survey import MirrorSurveyor
 from activities.mirror_writer import MirrorWriter
 from activities.partition import create_partitions, months_of
 from activities.queries import FAILED, JobFilter, Queries, RunFilter
@@ -121,6 +122,13 @@ FILL_RUNS = """
         FROM generate_series(1, 30000) AS n
     ) AS made
 """
+FILL_JOBS = """
+    INSERT INTO jobs (tenant, job_id, version, revision, state, definition, name, owner, labels, target, task_queue, search_text,
+        registered_at, updated_at, high_water, fence, counts, active_runs, waiting_runs)
+    SELECT 'default', 'job-' || n, 1, 1, 'active', '{}', 'x', '', '{}', 'x', 'x', 'x', now(), now(), now(), 1, '{}',
+        CASE WHEN n % 100 = 0 THEN 1 ELSE 0 END, 0
+    FROM generate_series(1, 5000) AS n
+"""
 FILL_ATTEMPTS = """
     INSERT INTO attempts (tenant, run_id, scheduled_at, number, job_id, version, status, fence, dispatched_at)
     SELECT tenant, run_id, scheduled_at, 1, job_id, 1, 'success', 1, scheduled_at FROM runs
@@ -162,3 +170,28 @@ async def test_postgresql_leaves_out_the_months_that_a_window_does_not_touch(fil
             if "FROM runs" in statement[0]:
                 assert "runs_2026_06" in plan
                 assert "runs_2026_05" not in plan
+
+
+async def survey(engine: AsyncEngine) -> object:
+    """Look at all jobs, as gauges do."""
+    return await MirrorSurveyor(engine, limit=timedelta(seconds=10)).survey(now=NOON)
+
+
+async def test_sqlite_counts_parked_runs_by_way_of_their_jobs(sqlite_url: str) -> None:
+    """A look at all jobs does not read their history."""
+    await call_bank(sqlite_url)
+    engine = open_database(sqlite_url)
+    plans = [await _plan(engine, "EXPLAIN QUERY PLAN", each) for each in await _statements(engine, survey)]
+    assert any("SEARCH runs" in plan for plan in plans), plans
+    assert not any("SCAN runs" in plan for plan in plans), plans
+    await engine.dispose()
+
+
+async def test_postgresql_counts_parked_runs_by_way_of_their_jobs(filled: AsyncEngine) -> None:
+    """The same, with many jobs that have a run under way."""
+    async with filled.begin() as connection:
+        await connection.exec_driver_sql(FILL_JOBS)
+        await connection.exec_driver_sql("ANALYZE jobs")
+    plans = [await _plan(filled, "EXPLAIN", each) for each in await _statements(filled, survey)]
+    assert any("runs_2026" in plan for plan in plans)
+    assert not any("Seq Scan on runs_2026" in plan for plan in plans), plans
