@@ -24,7 +24,7 @@ async def until_completed(api: httpx.AsyncClient, path: str) -> Any:
 
 
 async def test_a_time_that_has_passed_is_refused_with_what_may_be_said_of_it(api_stack: ApiStack) -> None:
-    """The field, the reason, and the way out."""
+    """SB-129: the field, the reason, and the way out."""
     async with api_stack.client() as api:
         for at in (ago(hours=1), ago(seconds=2), "1970-01-01T00:00:00Z"):
             refused = await api.post("/jobs", json={"name": "noop", "schedule": at})
