@@ -56,7 +56,6 @@ async def harness(temporal_server: DevServer) -> AsyncIterator[Harness]:
     }
     tunings["unplannable"] = QUICK.model_copy(update={"batch_size": 3})
     async with side_by_side(temporal_server, jobs, **tunings) as harness:
-        harness.planner.broken.add(harness.named["unplannable"])
         yield harness
 
 
@@ -64,6 +63,7 @@ async def test_a_job_that_cannot_plan_says_so_and_recovers(harness: Harness) -> 
     """Known fires go on; when none is known any more the job has trouble, and is mended within seconds of the planner."""
     job_id = harness.named["unplannable"]
     await harness.until_runs(job_id, 1)
+    harness.planner.broken.add(job_id)
     await eventually(lambda: "no such zone" in (harness.mirror.jobs[job_id].trouble or ""))
     harness.planner.broken.remove(job_id)
     known = len(harness.mirror.runs[job_id])
