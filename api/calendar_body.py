@@ -265,6 +265,8 @@ class _Reader:
         # Only who looks up holidays pays for loading the tables of the world.
         import holidays
 
+        if not _is_known(asked):
+            return self._refuse(*_unknown_place(asked, pointer))
         try:
             if asked.country is not None:
                 found = holidays.country_holidays(
@@ -298,6 +300,14 @@ class _Reader:
 
     def _refuse(self, pointer: str, reason: str) -> None:
         self.errors.append(FieldError(pointer=pointer, detail=reason))
+
+
+def _is_known(asked: HolidaysBody) -> bool:
+    """Say whether the library has a table for a code. It would take any name of its own for one."""
+    from holidays.registry import COUNTRIES, FINANCIAL
+
+    tables, code = (FINANCIAL, asked.market) if asked.country is None else (COUNTRIES, asked.country)
+    return any(str(code).upper() in names[1:] for names in tables.values())
 
 
 def _unknown_place(asked: HolidaysBody, pointer: str) -> tuple[str, str]:
