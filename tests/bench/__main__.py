@@ -54,8 +54,8 @@ SHARED: Final = 0.5
 """Share of the machine above which figures of the other schedulers are not theirs alone."""
 
 SHARED_NOTE: Final = (
-    "**The machine was shared**: rates and times are below what these schedulers do on an idle one, and fires never begun contain those "
-    "that the machine did not get to. No figure here may be held against the first table."
+    "**The machine was shared**: rates and times are below what these schedulers do on an idle one, and fires never begun "
+    "contain those that the machine did not get to. No figure here may be held against the first table."
 )
 
 PLOT_LINK: Final = f"![Lateness of fires, under the steady load and when all are due at once](images/{PLOT.name})"
