@@ -10,8 +10,9 @@ from tests.bench.measure import TOO_LATE
 from tests.bench.result import Burst, Cache, Cost, Knob, Nights, Results, Sleepers
 from tests.bench.statistic import median, percentile
 
-SAME_BYTES: Final = 500
-"""Bytes a job that a worker's memory may wander by. A job in its cache would hold two hundred times as much."""
+SAME_BYTES: Final = 2_000
+"""Bytes a job that a worker's memory may wander by: with its load it does, by some tens of megabytes in all. A job in its cache
+would hold fifty times as much, so that 20,000 would be seen as two gigabytes."""
 
 T, L, N, R = Column.TIMERS, Column.LONG_SLEEP, Column.NATIVE, Column.RAISED
 
