@@ -21,7 +21,7 @@ REMEMBERED: Final = timedelta(seconds=5)
 """A key that was revoked is refused by every process after so long at the latest."""
 
 UNKNOWN_REMEMBERED: Final = timedelta(milliseconds=200)
-"""For an id that is not among them: a key that was made just now is known at once, and made-up ones cost a few reads a second."""
+"""An id that is not among them lets the keys be read again, no more often than this: one made just now is known at once."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,13 @@ class KeyRing:
             Unauthorized: nobody that is let in.
             Unavailable: the database does not say what keys there are.
         """
+        asked_at = time.monotonic()
         seen = await self._look(REMEMBERED)
         if not seen.keys:
             return self._without_keys()
         presented = _read_header(authorization)
         if presented.key_id not in seen.keys:
-            seen = await self._look(UNKNOWN_REMEMBERED)
+            seen = await self._look_since(asked_at)
         key = seen.keys.get(presented.key_id)
         if key is None or not presented.is_secret_of(key):
             raise Unauthorized("there is no such API key", is_given=True)
@@ -79,6 +80,14 @@ class KeyRing:
             "there are no API keys yet, and others than this machine can connect; make one with `horarium keys create`"
         )
         raise Unauthorized(reason)
+
+    async def _look_since(self, moment: float) -> _Snapshot:
+        """See the keys as they were at a moment or later."""
+        seen = await self._look(UNKNOWN_REMEMBERED)
+        while seen.taken_at < moment:
+            await asyncio.sleep(max(0.0, seen.taken_at + UNKNOWN_REMEMBERED.total_seconds() - time.monotonic()))
+            seen = await self._look(UNKNOWN_REMEMBERED)
+        return seen
 
     async def _look(self, remembered: timedelta) -> _Snapshot:
         if self._seen is not None and not self._seen.is_older_than(remembered):

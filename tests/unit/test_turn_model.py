@@ -4,6 +4,7 @@ Hypothesis chooses the definition, lets time pass with and without workers, ends
 again. What must be true is said here alone, against a grid of fires that is plain arithmetic.
 """
 
+import os
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -30,6 +31,8 @@ from workflows.run import AttemptStatus, Failure, Outcome, Run, RunKind, RunStat
 from workflows.settlement import show_run
 from workflows.turn import next_decidable
 from workflows.visibility import next_fire
+
+LONG = os.environ.get("HORARIUM_CHAOS") == "long"
 
 SPANS = st.sampled_from([0.05, 0.5, 1, 3, 10, 61, 200, 900]).map(lambda seconds: timedelta(seconds=seconds))
 
@@ -410,7 +413,7 @@ def _second(moment: datetime) -> int:
 
 
 JobMachine.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=100 if LONG else 12, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 test_the_promises_hold_whatever_happens = JobMachine.TestCase

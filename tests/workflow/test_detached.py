@@ -109,8 +109,12 @@ async def test_a_run_is_cancelled_with_its_job(harness: Harness) -> None:
     [run] = [run for run in harness.mirror.runs[job_id].values() if run.attempt]
     assert (run.status, run.reason) == (RunStatus.CANCELLED, "the job was deleted")
     assert harness.code.of(job_id)[0].how == "CancelledError"
-    described = await harness.client.get_workflow_handle(workflow_of(run)).describe()
-    assert described.status is WorkflowExecutionStatus.COMPLETED
+
+    async def is_done() -> bool:
+        described = await harness.client.get_workflow_handle(workflow_of(run)).describe()
+        return described.status is WorkflowExecutionStatus.COMPLETED
+
+    await eventually(is_done)
 
 
 async def test_a_detached_run_is_replaced(harness: Harness) -> None:
