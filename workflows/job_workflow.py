@@ -112,6 +112,7 @@ with workflow.unsafe.imports_passed_through():
         highest_version,
         is_empty,
         job_record,
+        mirror_pause,
         oldest,
         record_count,
         rows_of_run,
@@ -153,7 +154,7 @@ TOLD_WITHIN = timedelta(seconds=15)
 """How long decisions may wait for the next workflow task to be told of; else they cost an activity."""
 
 PAUSE = timedelta(seconds=10)
-"""Pause before the planner or the mirror is asked again after a failure; as long as the mirror's writer fails at once."""
+"""Pause before the planner is asked again after a failure."""
 
 PROBE = 10
 """Records that are tried first after a failure. All that are unsent would be written into the history at every try."""
@@ -805,7 +806,7 @@ class JobWorkflow:
             if is_cancelled_exception(error):
                 raise asyncio.CancelledError from error
             if not _is_refusal(error):
-                self._send_again_at = workflow.now() + PAUSE
+                self._leave_mirror_alone()
                 return
         self._confirm(batch, shown)
 
@@ -818,7 +819,14 @@ class JobWorkflow:
             self._state = sealed(self._state)
             sent = await self._send_as_activity(self._state.outbox, self._present())
         self._sending = False
-        self._send_again_at = None if sent else workflow.now() + PAUSE
+        if sent:
+            self._send_again_at = None
+        else:
+            self._leave_mirror_alone()
+
+    def _leave_mirror_alone(self) -> None:
+        pause = mirror_pause(job_id=self._state.job_id, is_first=self._send_again_at is None)
+        self._send_again_at = workflow.now() + pause
 
     async def _send_as_activity(self, batch: MirrorBatch, shown: JobRecord | None) -> bool:
         try:

@@ -4,6 +4,9 @@ Pure. The outbox of a job holds what the mirror has not confirmed: of each run a
 ledger every entry. The row of the job itself is made when the outbox is sent, from the state of that moment.
 """
 
+from datetime import timedelta
+from zlib import crc32
+
 from workflows.job import (
     AttemptRecord,
     JobRecord,
@@ -16,6 +19,10 @@ from workflows.job import (
 )
 from workflows.run import Attempt, Run
 from workflows.visibility import last_outcome, next_fire
+
+FIRST_PAUSE = timedelta(seconds=10)
+LATER_PAUSE = timedelta(seconds=20)
+"""After a failure of the mirror. Everything is there within a minute of its return."""
 
 
 def with_run(state: JobState, run: Run) -> JobState:
@@ -97,6 +104,16 @@ def oldest(outbox: MirrorBatch, count: int) -> MirrorBatch:
     """Take about ``count`` of the oldest records, without the job's own."""
     versions = sorted(_versions(outbox.model_copy(update={"job": None})))
     return up_to(outbox, versions[min(count, len(versions)) - 1]) if versions else MirrorBatch()
+
+
+def mirror_pause(*, job_id: str, is_first: bool) -> timedelta:
+    """Say how long a mirror that has taken nothing is left alone: about ten seconds at first, then about twenty.
+
+    A hash of the job's id makes it up to a third less or more. All jobs of a process fail in the same moment, and would try
+    again in the same moment.
+    """
+    share = crc32(job_id.encode()) / 2**32
+    return (FIRST_PAUSE if is_first else LATER_PAUSE) * (0.7 + 0.6 * share)
 
 
 def is_empty(outbox: MirrorBatch) -> bool:
