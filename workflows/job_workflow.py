@@ -135,6 +135,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.turn import GIVEN_UP, SAME_MOMENT, Turn, decide_due, take_turn
     from workflows.visibility import job_memo, job_search_attributes
     from workflows.wake import (
+        away_from,
         is_quiet,
         needs_plan,
         next_wake,
@@ -880,7 +881,7 @@ class JobWorkflow:
             house.append(self._send_again_at)
         if self._plan_again_at is not None:
             house.append(self._plan_again_at)
-        self._house_alarm.set(sorted(at for at in house if at > now)[:1])
+        self._house_alarm.set(sorted(away_from(wakes, (at for at in house if at > now)))[:1])
 
     def _is_over(self) -> bool:
         state = self._state

@@ -3,6 +3,7 @@
 Pure.
 """
 
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import assert_never
 from zlib import crc32
@@ -132,6 +133,15 @@ def next_wakes(state: JobState, *, now: datetime) -> tuple[datetime, ...]:
         return () if wake is None else (wake,)
     after = next((fire.target for fire in state.plan.upcoming if fire.target >= now + ENGINE_FLOOR), None)
     return (wake,) if after is None or _lasting_blocker(state) else (wake, after)
+
+
+def away_from(wakes: Collection[datetime], times: Iterable[datetime]) -> list[datetime]:
+    """Leave out times shortly before a wake, whose turn sees to what they are for.
+
+    The engine looks ahead to one timer of a workflow, and after that to the next, no sooner than its floor: a timer half a
+    second before that of a fire lets the fire come half a second late.
+    """
+    return [at for at in times if not any(timedelta(0) <= wake - at < QUIET for wake in wakes)]
 
 
 def quiet_limit(history_limit: int, *, job_id: str) -> int:
