@@ -271,7 +271,7 @@ class _OpenTurn:
         """Start the oldest of the missed fires, if the lane and the rate allow it."""
         state = self.state
         run = next_in_lane(state)
-        if run is None or not may_start_catch_up(state.definition, active=state.active) or waiting_now(state):
+        if run is None:
             return
         if state.next_catch_up_at is not None and self._now < state.next_catch_up_at:
             return
@@ -485,9 +485,11 @@ def waiting_now(state: JobState) -> tuple[Run, ...]:
 
 
 def next_in_lane(state: JobState) -> Run | None:
-    """Name the run of the catch-up lane that would start next. Missed fires wait as long as their job is paused."""
+    """Name the run of the catch-up lane that starts as soon as its rate allows. Missed fires wait while their job is paused."""
     run = state.catch_up[0] if state.catch_up else None
-    if run is not None and state.lifecycle is Lifecycle.PAUSED and run.kind is not RunKind.REDRIVE:
+    if run is None or waiting_now(state) or not may_start_catch_up(state.definition, active=state.active):
+        return None
+    if state.lifecycle is Lifecycle.PAUSED and run.kind is not RunKind.REDRIVE:
         return None
     return run
 

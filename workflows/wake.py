@@ -11,7 +11,7 @@ from zlib import crc32
 from workflows.alert import next_unmet
 from workflows.job import CatchUpPolicy, FirePlan, JobState, Lifecycle, OverlapPolicy, PlanRequest
 from workflows.job_state import definition_of, is_used_up, with_entries
-from workflows.policies import entries_of_missed, is_blocking, may_start_catch_up, start_deadline
+from workflows.policies import entries_of_missed, is_blocking, start_deadline
 from workflows.resilience import ENGINE_FLOOR
 from workflows.run import Run
 from workflows.schedule import Fire
@@ -112,7 +112,7 @@ def next_wake(state: JobState, *, now: datetime) -> datetime | None:
     times += [carried.fire.target for carried in state.carried]
     if state.pause is not None and state.pause.until is not None and state.pause.until > now:
         times.append(state.pause.until)
-    if next_in_lane(state) and state.next_catch_up_at and may_start_catch_up(state.definition, active=state.active):
+    if next_in_lane(state) and state.next_catch_up_at:
         times.append(state.next_catch_up_at)
     unmet = next_unmet(state)
     times += [] if unmet is None else [unmet]

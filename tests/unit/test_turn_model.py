@@ -413,7 +413,11 @@ def _second(moment: datetime) -> int:
 
 
 JobMachine.TestCase.settings = settings(
-    max_examples=100 if LONG else 12, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=100 if LONG else 12,
+    stateful_step_count=25,
+    deadline=None,
+    derandomize=not LONG,
+    suppress_health_check=list(HealthCheck),
 )
 
 test_the_promises_hold_whatever_happens = JobMachine.TestCase
