@@ -27,7 +27,7 @@ SETTINGS = {
 """Jobs sleep the long way between their fires; no retry has a budget; three failures open a breaker."""
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=[pytest.param("sqlite", marks=pytest.mark.slow), "postgresql"])
 def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiStack]:
     """A stack whose worker has job code that fails, and on which a job has begun to die often."""
     folder = tmp_path_factory.mktemp("letters")
