@@ -15,7 +15,6 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
-from activities.database import open_database
 from activities.job_control import JobControl
 from activities.queries import Queries, RunFilter
 from activities.redrive import Redriver
@@ -72,14 +71,6 @@ async def stack(tmp_path: Path, postgresql_url: str) -> AsyncIterator[Stack]:
         yield stack
     finally:
         stack.stop()
-
-
-@pytest.fixture
-async def queries(postgresql_url: str) -> AsyncIterator[Queries]:
-    """What people read."""
-    engine = open_database(postgresql_url)
-    yield Queries(engine)
-    await engine.dispose()
 
 
 @pytest.mark.timeout(240)

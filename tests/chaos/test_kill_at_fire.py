@@ -12,7 +12,6 @@ import pytest
 from temporalio.api.enums.v1 import TimeoutType
 from temporalio.client import Client
 
-from activities.database import open_database
 from activities.queries import Queries, RunFilter
 from tests.chaos.stack import TEMPORAL, Stack, register
 from tests.chaos.test_kill_nine import all_decided, grid, nominal_times
@@ -112,14 +111,6 @@ async def stack(tmp_path: Path, postgresql_url: str, sink: Path) -> AsyncIterato
         yield stack
     finally:
         stack.stop()
-
-
-@pytest.fixture
-async def queries(postgresql_url: str) -> AsyncIterator[Queries]:
-    """What people read."""
-    engine = open_database(postgresql_url)
-    yield Queries(engine)
-    await engine.dispose()
 
 
 @pytest.mark.timeout(600)

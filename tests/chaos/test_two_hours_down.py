@@ -13,7 +13,6 @@ from typing import Any, Final
 import pytest
 from temporalio.client import Client
 
-from activities.database import open_database
 from activities.queries import Queries, RunFilter
 from tests.chaos.stack import Stack
 from tests.chaos.test_kill_nine import nominal_times
@@ -65,14 +64,6 @@ async def stack(tmp_path: Path, postgresql_url: str) -> AsyncIterator[Stack]:
         yield stack
     finally:
         stack.stop()
-
-
-@pytest.fixture
-async def queries(postgresql_url: str) -> AsyncIterator[Queries]:
-    """What people read."""
-    engine = open_database(postgresql_url)
-    yield Queries(engine)
-    await engine.dispose()
 
 
 @pytest.mark.timeout(900)

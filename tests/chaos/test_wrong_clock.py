@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from activities.database import open_database
 from activities.queries import Queries, RunFilter
 from tests.chaos.stack import Stack, register
 from tests.eventually import eventually
@@ -83,14 +82,6 @@ async def stack(
         yield stack
     finally:
         stack.stop()
-
-
-@pytest.fixture
-async def queries(postgresql_url: str) -> AsyncIterator[Queries]:
-    """What people read."""
-    engine = open_database(postgresql_url)
-    yield Queries(engine)
-    await engine.dispose()
 
 
 @pytest.mark.timeout(240)

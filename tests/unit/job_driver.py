@@ -211,7 +211,7 @@ class JobDriver:
 
     def delete(self, *, cancel_active: bool = False) -> None:
         """Delete the job, as its workflow does: planned first."""
-        self._decide_due()
+        self.decide_due_now()
         if self.state.lifecycle is Lifecycle.PAUSED:
             self._settle(self.now)
         self._carry_out(delete_job(self.state, now=self.now, cancel_active=cancel_active))
@@ -233,7 +233,7 @@ class JobDriver:
 
     def change(self, definition: JobDefinition, *, grid: Grid | None = None, enabled: bool | None = None) -> None:
         """Change the job, as its workflow does."""
-        self._decide_due()
+        self.decide_due_now()
         command = ChangeCommand(definition=definition, enabled=enabled)
         if must_settle(self.state, command):
             self._settle(self.now)
@@ -247,14 +247,14 @@ class JobDriver:
 
     def pause(self, *, until: datetime | None = None, catch_up: PausedFires = PausedFires.NONE) -> None:
         """Pause the job, as its workflow does."""
-        self._decide_due()
+        self.decide_due_now()
         pause = Pause(at=self.now, until=until, catch_up=catch_up)
         self.state = pause_job(self.state, pause, now=self.now)
         self.wake()
 
     def resume(self, *, catch_up: PausedFires = PausedFires.NONE) -> None:
         """Resume the paused job, as its workflow does."""
-        self._decide_due()
+        self.decide_due_now()
         if catch_up is PausedFires.NONE:
             self._settle(self.now)
         self.state = resume_job(self.state, at=self.now, catch_up=catch_up, now=self.now)
@@ -262,7 +262,7 @@ class JobDriver:
 
     def trigger(self, request_id: str, **fields: Any) -> Triggered:
         """Trigger the job, as its workflow does."""
-        self._decide_due()
+        self.decide_due_now()
         command = TriggerCommand(request_id=request_id, **fields)
         assert not refuse_trigger(self.state, command)
         turn, triggered = trigger_job(self.state, command, now=self.now)
@@ -272,7 +272,7 @@ class JobDriver:
 
     def cancel(self, run_id: str) -> None:
         """Cancel a run, as the job's workflow does."""
-        self._decide_due()
+        self.decide_due_now()
         state, cancel = cancel_run(self.state, run_id, now=self.now, reason="on request")
         self._carry_out(Turn(state=state, cancel=cancel))
         self.wake()
@@ -304,7 +304,8 @@ class JobDriver:
         """Whether further fires count."""
         return self.state.lifecycle is Lifecycle.ACTIVE and not is_used_up(self.state)
 
-    def _decide_due(self) -> None:
+    def decide_due_now(self) -> None:
+        """Decide what is due and was left for later behind a run that blocks it, as the workflow does before a command."""
         self._end_pause_in_time()
         self._plan()
         while True:

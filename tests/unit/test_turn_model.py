@@ -210,6 +210,7 @@ class JobMachine(RuleBasedStateMachine):
         """No fire moves, and one that has not come is never started by it."""
         self.driver.now += late
         self.driver.wake()
+        self.driver.decide_due_now()
         state = self.driver.state
         before, expected = len(self.driver.dispatched), next_fire(state)
         definition = self.driver.definition.model_copy(update={"payload": number})
@@ -243,6 +244,7 @@ class JobMachine(RuleBasedStateMachine):
         """It says what became of it, and may use up the next fire."""
         self.driver.now += late
         self.driver.wake()
+        self.driver.decide_due_now()
         self.triggers += 1
         coming = next_fire(self.driver.state)
         skip_next = skip_next and next_decidable(self.driver.state) is not None
@@ -413,7 +415,7 @@ def _second(moment: datetime) -> int:
 
 
 JobMachine.TestCase.settings = settings(
-    max_examples=100 if LONG else 12,
+    max_examples=100 if LONG else 40,
     stateful_step_count=25,
     deadline=None,
     derandomize=not LONG,
