@@ -57,14 +57,9 @@ with workflow.unsafe.imports_passed_through():
         JOB_WORKFLOW,
         LOCAL_ACTIVITY_TIMEOUT,
         LOGIC_VERSION,
-        MIRROR_REFUSED,
         OBSERVE_ATTEMPT,
         OBSERVE_TIMEOUT,
         PLAN_FIRES,
-        RECORD_EVENTS,
-        RECORD_HEARTBEAT_TIMEOUT,
-        RECORD_TIMEOUT,
-        RECORDS_WORKFLOW,
         RUN_WORKFLOW,
         SA_LAST_OUTCOME,
         SA_NEXT_FIRE,
@@ -80,7 +75,6 @@ with workflow.unsafe.imports_passed_through():
         UPDATE_REGISTER,
         UPDATE_RESUME,
         UPDATE_TRIGGER,
-        records_workflow_id,
         run_workflow_id,
     )
     from workflows.job import (
@@ -109,17 +103,10 @@ with workflow.unsafe.imports_passed_through():
     from workflows.lifecycle import begin, delete_job, register_again
     from workflows.observation import Observation, ObserveRequest, needs_no_more_looks, next_look, seen_run
     from workflows.outbox import (
-        highest_version,
         is_empty,
-        job_record,
-        mirror_pause,
-        oldest,
-        record_count,
         rows_of_run,
-        sealed,
-        up_to,
-        without,
     )
+    from workflows.record_sender import RecordSender
     from workflows.redrive import (
         answer_redrive,
         knows_redrive,
@@ -151,14 +138,8 @@ T = TypeVar("T")
 
 Command: TypeAlias = RedriveCommand | Remembered
 
-TOLD_WITHIN = timedelta(seconds=15)
-"""How long decisions may wait for the next workflow task to be told of; else they cost an activity."""
-
 PAUSE = timedelta(seconds=10)
 """Pause before the planner is asked again after a failure."""
-
-PROBE = 10
-"""Records that are tried first after a failure. All that are unsent would be written into the history at every try."""
 
 UNPLANNED = Tuning(search_attributes=False)
 """Until a plan says otherwise, nothing may be asked of the namespace that it might not know."""
@@ -203,23 +184,9 @@ class JobWorkflow:
         self._fire_alarm = Alarm(self._notice, name="until something is due")
         self._house_alarm = Alarm(self._notice, name="look after what is silent or unsent")
         self._plan_again_at: datetime | None = None
-        self._send_again_at = given.send_again_at
-        """Set while the mirror does not take records."""
-
-        self._sending = False
-        self._shown = self._present() if given.mirrored else None
-        """The job as the mirror has confirmed it; its version left out."""
-
-        self._task_began_at = 0
-        """Length of the history when the present workflow task began."""
-
-        self._certain = given.state.version
-        """Version of the last record that an earlier, committed task has made."""
-
-        self._has_decided = False
-        """The present task has decided what depends on its time. Should it be lost, the next try may decide otherwise, so
-        its decisions are not told before it is committed. How an attempt ended is in the history, and certain."""
-
+        self._sender = RecordSender(
+            given, read=lambda: self._state, write=self._set_state, start_chore=self._start_chore
+        )
         self._dispatched = False
         """Something was dispatched in this workflow task."""
 
@@ -370,6 +337,9 @@ class JobWorkflow:
     def _notice(self) -> None:
         self._news = True
 
+    def _set_state(self, state: JobState) -> None:
+        self._state = state
+
     def _begin(self, given: JobInput) -> None:
         now = workflow.now()
         if workflow.info().continued_run_id is None and not given.resumed:
@@ -384,12 +354,7 @@ class JobWorkflow:
                 self._looks[run.run_id] = next_look(run, now=now)
 
     def _enter_task(self) -> None:
-        """Mark, at the first turn of a workflow task, what earlier tasks have decided: that alone is certain."""
-        length = workflow.info().get_current_history_length()
-        if length != self._task_began_at:
-            self._task_began_at = length
-            self._certain = self._state.version
-            self._has_decided = False
+        self._sender.enter_task()
         self._state = date_version(self._state, now=workflow.now())
 
     def _tell_registration(self) -> None:
@@ -463,7 +428,7 @@ class JobWorkflow:
         if pause is None or pause.until is None or not is_pause_over(self._state, now=workflow.now()):
             return
         if pause.catch_up is PausedFires.APPLY or await self._settle(until=pause.until):
-            self._has_decided = True
+            self._sender.note_decision()
             self._state = resume_job(self._state, at=pause.until, catch_up=pause.catch_up, now=workflow.now())
 
     async def _carry_out_commands(self) -> None:
@@ -471,7 +436,7 @@ class JobWorkflow:
         for command in _drain(self._commands):
             if isinstance(command, RedriveCommand):
                 # Remembered by its run's name.
-                self._has_decided = True
+                self._sender.note_decision()
                 self._state = take_redrive(self._state, command, now=workflow.now())
             elif not await self._carry_out_command(command):
                 self._commands.append(command)
@@ -521,7 +486,7 @@ class JobWorkflow:
 
     async def _take_change(self, state: JobState) -> None:
         """Take in a change, and plan at once: whoever asked for it is told the next fire."""
-        self._has_decided = True
+        self._sender.note_decision()
         self._state = state
         self._plan_again_at = None
         await self._plan()
@@ -547,7 +512,7 @@ class JobWorkflow:
                 self._state = settle_unknown(self._state, at=until, reason=str(cause))
             else:
                 self._state = settle_survey(self._state, survey, at=until)
-            self._has_decided = True
+            self._sender.note_decision()
         return True
 
     async def _plan(self) -> None:
@@ -579,11 +544,13 @@ class JobWorkflow:
         self._plan_again_at = None
         self._tuning = plan.tuning
         planned = with_plan(self._state, plan)
-        self._has_decided = self._has_decided or planned.outbox is not self._state.outbox
+        if planned.outbox is not self._state.outbox:
+            self._sender.note_decision()
         self._state = planned
 
     def _carry_out(self, turn: Turn) -> None:
-        self._has_decided = self._has_decided or turn.state.outbox is not self._state.outbox
+        if turn.state.outbox is not self._state.outbox:
+            self._sender.note_decision()
         self._state = turn.state
         for run_id in (*turn.give_up, *turn.cancel):
             self._end_attempt(run_id)
@@ -704,7 +671,7 @@ class JobWorkflow:
         if should_refill(self._state) and (self._plan_again_at is None or self._plan_again_at <= workflow.now()):
             await self._ask_planner()
         self._show_in_list()
-        await self._send_records()
+        await self._sender.send(outbox_limit=self._tuning.outbox_limit)
 
     def _show_in_list(self) -> None:
         """Bring the Web UI's list up to date where it misleads: by how the last run ended, above all.
@@ -756,118 +723,6 @@ class JobWorkflow:
         self._observations.append(seen.model_copy(update={"run_id": run.run_id}))
         self._notice()
 
-    async def _send_records(self) -> None:
-        if self._sending:
-            return
-        if self._send_again_at is None:
-            if self._has_decided:
-                await self._send_certain()
-            elif self._has_unsent():
-                await self._send_on_the_way()
-            return
-        if record_count(self._state.outbox) > self._tuning.outbox_limit:
-            await self._hand_over_backlog()
-        if workflow.now() < self._send_again_at:
-            return
-        if not self._has_unsent():
-            # Everything was handed over. What comes next may find the mirror well.
-            self._send_again_at = None
-            return
-        self._sending = True
-        self._start_chore(self._send_late())
-
-    def _has_unsent(self) -> bool:
-        return not is_empty(self._state.outbox) or self._shown != self._present()
-
-    def _present(self) -> JobRecord:
-        return job_record(self._state).model_copy(update={"version": 0})
-
-    async def _send_certain(self) -> None:
-        """Send what earlier tasks decided. The rest waits for the next task, or is sent as one that follows this one."""
-        wake = next_wake(self._state, now=workflow.now())
-        if wake is None or wake - workflow.now() > TOLD_WITHIN:
-            # The activity begins only if this task is committed.
-            self._sending = True
-            self._start_chore(self._send_late())
-            return
-        batch = up_to(self._state.outbox, self._certain)
-        if not is_empty(batch):
-            await self._send_locally(batch, self._shown)
-
-    async def _send_on_the_way(self) -> None:
-        self._state = sealed(self._state)
-        await self._send_locally(self._state.outbox, self._present())
-
-    async def _send_locally(self, batch: MirrorBatch, shown: JobRecord | None) -> None:
-        try:
-            await workflow.execute_local_activity(
-                RECORD_EVENTS, batch, start_to_close_timeout=LOCAL_ACTIVITY_TIMEOUT, retry_policy=ONE_ATTEMPT
-            )
-        except FailureError as error:
-            if is_cancelled_exception(error):
-                raise asyncio.CancelledError from error
-            if not _is_refusal(error):
-                self._leave_mirror_alone()
-                return
-        self._confirm(batch, shown)
-
-    async def _send_late(self) -> None:
-        """Send all as an activity, which delays nothing; after a failure a few first, to see whether the mirror takes any."""
-        sent = True
-        if self._send_again_at is not None and not is_empty(self._state.outbox):
-            sent = await self._send_as_activity(oldest(self._state.outbox, PROBE), self._shown)
-        if sent:
-            self._state = sealed(self._state)
-            sent = await self._send_as_activity(self._state.outbox, self._present())
-        self._sending = False
-        if sent:
-            self._send_again_at = None
-        else:
-            self._leave_mirror_alone()
-
-    def _leave_mirror_alone(self) -> None:
-        pause = mirror_pause(job_id=self._state.job_id, is_first=self._send_again_at is None)
-        self._send_again_at = workflow.now() + pause
-
-    async def _send_as_activity(self, batch: MirrorBatch, shown: JobRecord | None) -> bool:
-        try:
-            await workflow.execute_activity(
-                RECORD_EVENTS,
-                batch,
-                task_queue=SCHEDULER_TASK_QUEUE,
-                schedule_to_close_timeout=RECORD_TIMEOUT,
-                heartbeat_timeout=RECORD_HEARTBEAT_TIMEOUT,
-                retry_policy=ONE_ATTEMPT,
-            )
-        except FailureError as error:
-            if not _is_refusal(error):
-                return False
-        self._confirm(batch, shown)
-        return True
-
-    def _confirm(self, sent: MirrorBatch, shown: JobRecord | None) -> None:
-        self._shown = shown
-        self._state = self._state.model_copy(update={"outbox": without(self._state.outbox, sent)})
-
-    async def _hand_over_backlog(self) -> None:
-        """Give the records to a workflow that retries for ever, so that they do not grow the job's state."""
-        self._state = sealed(self._state)
-        backlog, shown = self._state.outbox, self._present()
-        name = records_workflow_id(
-            tenant=self._state.tenant, job_id=self._state.job_id, version=highest_version(backlog)
-        )
-        try:
-            await workflow.start_child_workflow(
-                RECORDS_WORKFLOW, backlog, id=name, parent_close_policy=workflow.ParentClosePolicy.ABANDON
-            )
-        except FailureError as error:
-            if is_cancelled_exception(error):
-                raise asyncio.CancelledError from error
-            # Kept, and handed over under another name, a higher version, when the next record is made.
-            workflow.logger.warning("backlog_kept", extra={"job_id": self._state.job_id, "reason": str(error)})
-            return
-        self._confirm(backlog, shown)
-
     def _set_alarms(self) -> None:
         now = workflow.now()
         wakes = next_wakes(self._state, now=now)
@@ -876,12 +731,9 @@ class JobWorkflow:
         if any(wake <= now for wake in wakes):
             self._notice()
         self._fire_alarm.set([wake for wake in wakes if wake > now])
-        house = [*self._looks.values()]
-        if self._send_again_at is not None and not self._sending:
-            house.append(self._send_again_at)
-        if self._plan_again_at is not None:
-            house.append(self._plan_again_at)
-        self._house_alarm.set(sorted(away_from(wakes, (at for at in house if at > now)))[:1])
+        house = (*self._looks.values(), self._sender.next_try_at(), self._plan_again_at)
+        to_come = (at for at in house if at is not None and at > now)
+        self._house_alarm.set(sorted(away_from(wakes, to_come))[:1])
 
     def _is_over(self) -> bool:
         state = self._state
@@ -889,7 +741,7 @@ class JobWorkflow:
             return False
         if state.expected:
             return False
-        return not (self._is_busy() or self._commands or self._has_unsent())
+        return not (self._is_busy() or self._commands or self._sender.has_unsent())
 
     def _is_busy(self) -> bool:
         return bool(self._attempts or self._chores or self._ended or self._reports or self._refused)
@@ -908,7 +760,7 @@ class JobWorkflow:
             return
         if self._commands or self._is_busy() or not is_drained(state):
             return
-        if not is_empty(state.outbox) or self._send_again_at is not None:
+        if not is_empty(state.outbox) or self._sender.send_again_at is not None:
             return
         # A run that was woken early might be held to its old target by the server, so only a later one is given to it.
         if self._sleep_until is not None and wake < self._sleep_until:
@@ -921,7 +773,7 @@ class JobWorkflow:
         limit = quiet_limit(self._tuning.history_limit, job_id=self._state.job_id)
         if workflow.info().get_current_history_length() < limit or self._is_busy() or self._commands:
             return
-        settled = not self._has_unsent() or self._send_again_at is not None
+        settled = not self._sender.has_unsent() or self._sender.send_again_at is not None
         if settled and is_quiet(self._state, now=workflow.now()) and not needs_plan(self._state, now=workflow.now()):
             await self._continue_as_new(None)
 
@@ -938,8 +790,8 @@ class JobWorkflow:
                 logic_version=LOGIC_VERSION,
                 state=state,
                 sleep_until=wake,
-                mirrored=not self._has_unsent(),
-                send_again_at=self._send_again_at,
+                mirrored=not self._sender.has_unsent(),
+                send_again_at=self._sender.send_again_at,
             ),
             backoff_start_interval=None if wake is None else wake - now,
             memo=job_memo(self._state),
@@ -949,12 +801,6 @@ class JobWorkflow:
     def _delete_as_cancelled(self) -> None:
         """Somebody cancelled the workflow in Temporal: the job ends as deleted, and says so in the mirror."""
         self._carry_out(delete_job(self._state, now=workflow.now(), cancel_active=True))
-
-
-def _is_refusal(error: FailureError) -> bool:
-    """Say whether the mirror has taken all of a batch that it can ever take."""
-    cause = error if error.cause is None else error.cause
-    return isinstance(cause, ApplicationError) and cause.type == MIRROR_REFUSED
 
 
 def _drain(items: list[T]) -> list[T]:
