@@ -5,14 +5,13 @@ by the command that needs them, so that ``--help`` and ``preview`` start at once
 was given is wrong.
 """
 
-import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn, cast
 
 import typer
 from pydantic import JsonValue
@@ -24,9 +23,9 @@ from api.cli_input import (
     API_KEY,
     KEY_VARIABLE,
     BadInput,
+    CommandFailed,
     given,
     list_bodies,
-    quote_segment,
     read_api_key,
     read_bytes,
     read_document,
@@ -42,6 +41,9 @@ from api.cli_steer import RunsGroup, cancel_runs, edit_job, pause_job, resume_jo
 from api.cli_tenants import tenants_app
 from api.problem import problem_of
 from workflows.error import HorariumError
+
+if TYPE_CHECKING:
+    from horarium.client import JobBody
 
 WRONG: Final = 2
 
@@ -110,8 +112,6 @@ def main() -> NoReturn:
 
 
 def _run() -> int:
-    from api.cli_client import CommandFailed
-
     try:
         app()
     except SystemExit as end:
@@ -327,17 +327,17 @@ def create_job(
 
 
 def _create_jobs(bodies: Sequence[dict[str, JsonValue]], *, key: str | None, as_json: bool) -> None:
-    from api.cli_client import ApiClient
+    from api.cli_client import open_client, print_json
     from api.cli_table import print_line
 
-    with ApiClient() as client:
+    with open_client() as client:
         for body in bodies:
-            job = client.post("/api/v1/jobs", body, key=key)
+            job = client.jobs.create(cast("JobBody", body), idempotency_key=key)
             if as_json:
-                _print_json(job)
+                print_json(job)
                 continue
-            print_line(f"created {job['job_id']} ({job['name']}); next run: {job['next_run_at'] or 'none'}")
-            for warning in job["warnings"] if isinstance(job["warnings"], list) else []:
+            print_line(f"created {job.job_id} ({job.name}); next run: {job.document['next_run_at'] or 'none'}")
+            for warning in job.warnings:
                 print(f"warning: {warning}", file=sys.stderr)
 
 
@@ -358,26 +358,33 @@ def list_jobs(
     as_json: AsJson = False,
 ) -> None:
     """List jobs."""
-    from api.cli_client import ApiClient
+    from api.cli_client import documents, open_client, page_size, print_json
     from api.cli_table import print_jobs
 
-    filters = [("state", state), ("q", q), ("name", name), ("target", target)]
-    filters += [("next_after", next_after), ("next_before", next_before), *(("label", each) for each in label or [])]
-    parameters = [(name, value) for name, value in filters if value is not None]
-    with ApiClient() as client:
-        found = client.list_all("/api/v1/jobs", parameters=parameters, limit=limit)
-    _print_json(found) if as_json else print_jobs(found)
+    with open_client() as client:
+        jobs = client.jobs.list(
+            state=state,
+            labels=label,
+            q=q,
+            name=name,
+            target=target,
+            next_after=next_after,
+            next_before=next_before,
+            page_size=page_size(limit),
+        )
+        found = documents(jobs, limit=limit)
+    print_json(found) if as_json else print_jobs(found)
 
 
 @jobs_app.command("show")
 def show_job(job: str, as_json: AsJson = False) -> None:
     """Show one job."""
-    from api.cli_client import ApiClient
+    from api.cli_client import open_client, print_json
     from api.cli_table import print_job
 
-    with ApiClient() as client:
-        found = client.get(f"/api/v1/jobs/{quote_segment(job)}")
-    _print_json(found) if as_json else print_job(found)
+    with open_client() as client:
+        found = client.jobs.get(job)
+    print_json(found) if as_json else print_job(found.document)
 
 
 @jobs_app.command("delete")
@@ -387,13 +394,12 @@ def delete_job(
     as_json: AsJson = False,
 ) -> None:
     """Delete a job; its history stays."""
-    from api.cli_client import ApiClient
+    from api.cli_client import open_client, print_json
     from api.cli_table import print_line
 
-    parameters = {"cancel_active": "true"} if cancel_active else {}
-    with ApiClient() as client:
-        found = client.delete(f"/api/v1/jobs/{quote_segment(job)}", parameters=parameters)
-    _print_json(found) if as_json else print_line(f"deleted {found['job_id']} ({found['name']})")
+    with open_client() as client:
+        found = client.jobs.delete(job, cancel_active=True if cancel_active else None)
+    print_json(found) if as_json else print_line(f"deleted {found.job_id} ({found.name})")
 
 
 for name, command in (
@@ -416,14 +422,13 @@ def list_runs(
     as_json: AsJson = False,
 ) -> None:
     """List the runs of a job, newest first."""
-    from api.cli_client import ApiClient
+    from api.cli_client import documents, open_client, page_size, print_json
     from api.cli_table import print_runs
 
-    filters = [("status", status), ("include", "attempts" if attempts else None)]
-    parameters = [(name, value) for name, value in filters if value is not None]
-    with ApiClient() as client:
-        found = client.list_all(f"/api/v1/jobs/{quote_segment(job)}/runs", parameters=parameters, limit=limit)
-    _print_json(found) if as_json else print_runs(found)
+    with open_client() as client:
+        runs = client.runs.list(job, status=status, attempts=attempts, page_size=page_size(limit))
+        found = documents(runs, limit=limit)
+    print_json(found) if as_json else print_runs(found)
 
 
 @app.command()
@@ -437,14 +442,13 @@ def audit(
     as_json: AsJson = False,
 ) -> None:
     """List who changed what, the newest change first."""
-    from api.cli_client import ApiClient
+    from api.cli_client import documents, open_client, page_size, print_json
     from api.cli_table import print_changes
 
-    filters = [("job", job), ("actor", actor), ("action", action), ("from", start), ("to", end)]
-    parameters = [(name, value) for name, value in filters if value is not None]
-    with ApiClient() as client:
-        found = client.list_all("/api/v1/audit", parameters=parameters, limit=limit)
-    _print_json(found) if as_json else print_changes(found)
+    with open_client() as client:
+        changes = client.audit(job=job, actor=actor, action=action, start=start, end=end, page_size=page_size(limit))
+        found = documents(changes, limit=limit)
+    print_json(found) if as_json else print_changes(found)
 
 
 @app.command()
@@ -498,7 +502,3 @@ def restore(
     from api.cli_restore import run_restore
 
     run_restore(lost_at=lost_at, rate=rate, dry_run=dry_run, as_json=as_json)
-
-
-def _print_json(value: Mapping[str, JsonValue] | Sequence[Mapping[str, JsonValue]]) -> None:
-    print(json.dumps(value, ensure_ascii=False))

@@ -5,20 +5,24 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeAlias, cast
 
 import yaml
 from pydantic import JsonValue
 
 from api.apply_plan import OWNER_LABEL, Action, ApplyPlan, Present, Step, make_plan, with_owner
 from api.calendar_body import named_calendars
-from api.cli_client import ApiClient, CommandFailed, JsonObject
-from api.cli_input import BadInput, quote_segment
+from api.cli_client import command_failure, open_client
+from api.cli_input import BadInput
 from api.job_body import JobBody
 from api.job_file import ReadFiles, read_job_files, read_requests
+from horarium.client import Client, HorariumError
+from horarium.client import JobBody as JobToSend
 from workflows.calendar_day import join_spans
 from workflows.schedule import CalendarDays
 from workflows.wording import WEEKDAYS
+
+JsonObject: TypeAlias = dict[str, JsonValue]
 
 AT_ONCE: Final = 8
 """Jobs that are written at the same time."""
@@ -39,7 +43,7 @@ def apply_files(names: Sequence[str], *, owner: str | None, prune: bool, take_ov
     if prune and not found.jobs:
         raise BadInput("no job in the files: with --prune, all of the owner's jobs would be removed")
     labelled = ReadFiles(jobs=[with_owner(job, owner) for job in found.jobs], errors=found.errors)
-    with ApiClient() as client:
+    with open_client() as client:
         requests = read_requests(labelled, calendars=_calendars_of(labelled, client))
         present = {job.job_id: job for job in _list_present(client)}
         plan = make_plan(requests, present, owner=owner, prune=prune, take_over=take_over, now=datetime.now(UTC))
@@ -52,10 +56,8 @@ def apply_files(names: Sequence[str], *, owner: str | None, prune: bool, take_ov
 
 def export_jobs(*, labels: Sequence[str]) -> None:
     """Print jobs as a file that ``apply`` takes."""
-    parameters = [("label", label) for label in labels]
-    with ApiClient() as client:
-        found = client.list_all("/api/v1/export", parameters=parameters, limit=None)
-    jobs = [_without_owner(_mapping(job["body"])) for job in found]
+    with open_client() as client:
+        jobs = [_without_owner(job.body) for job in client.jobs.export(labels=labels)]
     print(yaml.safe_dump({"jobs": jobs}, sort_keys=False, allow_unicode=True, width=120), end="")
 
 
@@ -85,35 +87,29 @@ def print_schema() -> None:
     print(json.dumps(job_file_schema(), indent=2, ensure_ascii=False))
 
 
-def _calendars_of(found: ReadFiles, client: ApiClient) -> dict[str, CalendarDays]:
+def _calendars_of(found: ReadFiles, client: Client) -> dict[str, CalendarDays]:
     """Ask for the calendars that jobs name, those of them that there are."""
     named = {name for job in found.jobs for name in named_calendars(job.body)}
-    known = {str(each["name"]) for each in client.list_whole("/api/v1/calendars")} if named else set()
+    known = {each.name for each in client.calendars.list()} if named else set()
     return {name: _read_calendar(client, name) for name in sorted(named & known)}
 
 
-def _read_calendar(client: ApiClient, name: str) -> CalendarDays:
-    found = client.get(f"/api/v1/calendars/{quote_segment(name)}")
+def _read_calendar(client: Client, name: str) -> CalendarDays:
+    found = client.calendars.get(name)
     weekdays = [day.lower() for day in WEEKDAYS]
-    days, weekend = found["days"], found["weekend"]
-    assert isinstance(days, list)
-    assert isinstance(weekend, list)
-    spans = [CalendarDays.model_validate({"spans": [(_mapping(day)["from"], _mapping(day)["to"])]}) for day in days]
     return CalendarDays(
         name=name,
-        spans=join_spans(span for each in spans for span in each.spans),
-        weekend=tuple(weekdays.index(str(day)) for day in weekend),
+        spans=join_spans((day.from_, day.to) for day in found.days),
+        weekend=tuple(weekdays.index(day) for day in found.weekend),
     )
 
 
-def _list_present(client: ApiClient) -> Iterator[Present]:
-    for job in client.list_all("/api/v1/export", parameters=(), limit=None):
-        revision = job["revision"]
-        assert isinstance(revision, int)
-        yield Present(job_id=str(job["job_id"]), revision=revision, body=_mapping(job["body"]))
+def _list_present(client: Client) -> Iterator[Present]:
+    for job in client.jobs.export():
+        yield Present(job_id=job.job_id, revision=job.revision, body=job.body)
 
 
-def _carry_out(plan: ApplyPlan, client: ApiClient) -> int:
+def _carry_out(plan: ApplyPlan, client: Client) -> int:
     """Write and remove jobs, several at a time; say how many it failed for. One that fails keeps no other from being done."""
     failed = 0
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
@@ -126,15 +122,14 @@ def _carry_out(plan: ApplyPlan, client: ApiClient) -> int:
     return failed
 
 
-def _try(step: Step, client: ApiClient) -> str | None:
-    path = f"/api/v1/jobs/{quote_segment(step.job_id)}"
+def _try(step: Step, client: Client) -> str | None:
     try:
         if step.action is Action.PRUNE:
-            client.delete(path, parameters={})
+            client.jobs.delete(step.job_id)
         else:
-            client.put(path, dict(step.body), revision=step.revision)
-    except CommandFailed as error:
-        return str(error)
+            client.jobs.put(step.job_id, cast(JobToSend, dict(step.body)), if_match=step.revision)
+    except HorariumError as error:
+        return str(command_failure(error))
     return None
 
 
@@ -157,11 +152,7 @@ def _print_summary(plan: ApplyPlan, *, dry_run: bool, failed: int) -> None:
 
 def _without_owner(body: Mapping[str, JsonValue]) -> JsonObject:
     """Leave out the label that ``apply`` gives."""
-    labels = {name: value for name, value in _mapping(body.get("labels") or {}).items() if name != OWNER_LABEL}
+    given = body.get("labels")
+    labels = {name: value for name, value in given.items() if name != OWNER_LABEL} if isinstance(given, dict) else {}
     kept = {name: value for name, value in body.items() if name != "labels" and (name, value) != ("payload", None)}
     return {**kept, **({"labels": labels} if labels else {})}
-
-
-def _mapping(value: JsonValue) -> JsonObject:
-    assert isinstance(value, dict)
-    return value

@@ -1,14 +1,16 @@
 """``horarium calendars``: named sets of days that jobs leave out, or keep to."""
 
-import json
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from pydantic import JsonValue
 
-from api.cli_input import BadInput, given, list_bodies, quote_segment, read_document
+from api.cli_input import BadInput, given, list_bodies, read_document
+
+if TYPE_CHECKING:
+    from horarium.client import CalendarBody
 
 calendars_app = typer.Typer(help="Write, read and delete calendars.", no_args_is_help=True)
 
@@ -35,7 +37,7 @@ def write_calendar(
     as_json: AsJson = False,
 ) -> None:
     """Create or replace a calendar. Options go before what a file says."""
-    from api.cli_client import ApiClient
+    from api.cli_client import open_client, print_json
     from api.cli_table import print_line
 
     body = {} if file is None else _read_one(file)
@@ -50,49 +52,45 @@ def write_calendar(
             "holidays": holidays or None,
         }
     )
-    with ApiClient() as client:
-        written = client.put(_path(name), {**body, **options})
+    with open_client() as client:
+        written = client.calendars.put(name, cast("CalendarBody", {**body, **options}))
     if as_json:
-        print(json.dumps(written, ensure_ascii=False))
+        print_json(written)
     else:
-        print_line(f"calendar {written['name']}: {written['count']} days, used by {written['jobs']} jobs")
+        print_line(f"calendar {written.name}: {written.count} days, used by {written.jobs} jobs")
 
 
 @calendars_app.command("list")
 def list_calendars(as_json: AsJson = False) -> None:
     """List calendars."""
-    from api.cli_client import ApiClient
+    from api.cli_client import documents, open_client, print_json
     from api.cli_table import print_calendars
 
-    with ApiClient() as client:
-        found = client.list_whole("/api/v1/calendars")
-    print(json.dumps(found, ensure_ascii=False)) if as_json else print_calendars(found)
+    with open_client() as client:
+        found = documents(client.calendars.list())
+    print_json(found) if as_json else print_calendars(found)
 
 
 @calendars_app.command("show")
 def show_calendar(name: str, as_json: AsJson = False) -> None:
     """Show the days of a calendar, and which jobs use it."""
-    from api.cli_client import ApiClient
+    from api.cli_client import open_client, print_json
     from api.cli_table import print_calendar
 
-    with ApiClient() as client:
-        found = client.get(_path(name))
-    print(json.dumps(found, ensure_ascii=False)) if as_json else print_calendar(found)
+    with open_client() as client:
+        found = client.calendars.get(name)
+    print_json(found) if as_json else print_calendar(found.document)
 
 
 @calendars_app.command("delete")
 def delete_calendar(name: str) -> None:
     """Delete a calendar that no job uses."""
-    from api.cli_client import ApiClient
+    from api.cli_client import open_client
     from api.cli_table import print_line
 
-    with ApiClient() as client:
-        found = client.delete(_path(name), parameters={})
-    print_line(f"deleted calendar {found['name']}")
-
-
-def _path(name: str) -> str:
-    return f"/api/v1/calendars/{quote_segment(name)}"
+    with open_client() as client:
+        found = client.calendars.delete(name)
+    print_line(f"deleted calendar {found.name}")
 
 
 def _read_one(file: str) -> dict[str, JsonValue]:

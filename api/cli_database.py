@@ -10,8 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from activities.audit_store import AuditEntry, AuditOutcome
 from activities.database import InvalidDatabaseUrl, Limits, open_database
 from activities.schema import migrate
-from api.cli_client import CommandFailed
-from api.cli_input import BadInput
+from api.cli_input import BadInput, CommandFailed
 from workers.log import configure_logging
 from workers.settings import InvalidSettings, Settings, read_settings, variable_of
 from workflows.error import HorariumError

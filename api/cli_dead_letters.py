@@ -1,15 +1,15 @@
 """The commands about dead letters: ``horarium dead-letters list``, ``redrive``, ``progress`` and ``cancel``."""
 
-import json
 import sys
 import time
-from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from pydantic import JsonValue
 
-from api.cli_input import BadInput, given, quote_segment, read_labels
+from api.cli_input import BadInput, CommandFailed, read_labels
+
+if TYPE_CHECKING:
+    from horarium.client import BulkRedrive as Progress
 
 POLL_SECONDS: Final = 1.0
 
@@ -36,15 +36,21 @@ def list_dead_letters(
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, those that ended last first."""
-    from api.cli_client import ApiClient
+    from api.cli_client import documents, open_client, page_size, print_json
     from api.cli_table import print_dead_letters
 
-    filters = [("job", job), ("reason", reason), ("from", start), ("to", end), ("redriven", redriven)]
-    filters += [("label", each) for each in label or []]
-    parameters = [(name, value) for name, value in filters if value is not None]
-    with ApiClient() as client:
-        found = client.list_all("/api/v1/dead-letters", parameters=parameters, limit=limit)
-    print(json.dumps(found, ensure_ascii=False)) if as_json else print_dead_letters(found)
+    with open_client() as client:
+        letters = client.dead_letters.list(
+            job=job,
+            reason=reason,
+            start=start,
+            end=end,
+            labels=label,
+            redriven=redriven,
+            page_size=page_size(limit),
+        )
+        found = documents(letters, limit=limit)
+    print_json(found) if as_json else print_dead_letters(found)
 
 
 @dead_letters_app.command("redrive")
@@ -64,75 +70,77 @@ def redrive(
     as_json: AsJson = False,
 ) -> None:
     """Run dead runs again: those that are named, or with --all those that a filter names, or all of them."""
-    filters: dict[str, JsonValue] = given({"job": job, "reason": reason, "from": start, "to": end})
-    filters |= {"labels": read_labels(label)} if label else {}
-    pace = given({"rate_per_minute": rate, "limit": limit})
+    from api.cli_client import open_client
+
+    has_filter = any(each is not None for each in (job, reason, start, end)) or bool(label)
     if every == bool(runs):
         raise BadInput("give ids of dead runs, or --all, which options such as --job narrow down")
     if runs:
-        if filters or pace:
+        if has_filter or rate is not None or limit is not None:
             raise BadInput("a filter, a rate and a limit are for --all")
         _redrive_each(runs, as_json=as_json)
-    else:
-        _redrive_all((filters or {"all": True}) | pace, wait=wait, as_json=as_json)
+        return
+    with open_client() as client:
+        progress = client.dead_letters.redrive_many(
+            every=None if has_filter else True,
+            job=job,
+            reason=reason,
+            start=start,
+            end=end,
+            labels={name: str(value) for name, value in read_labels(label or []).items()} or None,
+            rate_per_minute=rate,
+            limit=limit,
+        )
+        if wait:
+            name = progress.redrive_id
+            print(f"redrive {name} has begun; `horarium dead-letters cancel {name}` stops it", file=sys.stderr)
+        while wait and progress.status == "running":
+            time.sleep(POLL_SECONDS)
+            progress = client.dead_letters.get_redrive(progress.redrive_id)
+    _print_progress(progress, as_json=as_json)
+    if progress.failed:
+        raise CommandFailed(str(progress.last_error))
 
 
 def _redrive_each(runs: list[str], *, as_json: bool) -> None:
-    from api.cli_client import ApiClient
+    from api.cli_client import open_client, print_json
     from api.cli_table import print_line
 
-    with ApiClient() as client:
+    with open_client() as client:
         for run_id in runs:
-            run = client.post(f"/api/v1/dead-letters/{quote_segment(run_id)}/redrive", None)
-            print(json.dumps(run, ensure_ascii=False)) if as_json else print_line(
-                f"{run_id} is run again as {run['run_id']} ({run['status']})"
-            )
-
-
-def _redrive_all(body: dict[str, JsonValue], *, wait: bool, as_json: bool) -> None:
-    from api.cli_client import ApiClient, CommandFailed
-
-    with ApiClient() as client:
-        progress = client.post("/api/v1/dead-letters/redrive", body)
-        if wait:
-            name = progress["redrive_id"]
-            print(f"redrive {name} has begun; `horarium dead-letters cancel {name}` stops it", file=sys.stderr)
-        while wait and progress["status"] == "running":
-            time.sleep(POLL_SECONDS)
-            progress = client.get(f"/api/v1/dead-letters/redrives/{progress['redrive_id']}")
-    _print_progress(progress, as_json=as_json)
-    if progress["failed"]:
-        raise CommandFailed(str(progress["last_error"]))
+            run = client.dead_letters.redrive(run_id)
+            print_json(run) if as_json else print_line(f"{run_id} is run again as {run.run_id} ({run.status})")
 
 
 @dead_letters_app.command("progress")
 def show_progress(redrive: BulkRedrive, as_json: AsJson = False) -> None:
     """Say how far a redrive of many is."""
-    from api.cli_client import ApiClient
+    from api.cli_client import open_client
 
-    with ApiClient() as client:
-        progress = client.get(f"/api/v1/dead-letters/redrives/{quote_segment(redrive)}")
+    with open_client() as client:
+        progress = client.dead_letters.get_redrive(redrive)
     _print_progress(progress, as_json=as_json)
 
 
 @dead_letters_app.command("cancel")
 def cancel(redrive: BulkRedrive, as_json: AsJson = False) -> None:
     """Let a redrive of many begin no more. What it has begun goes on."""
-    from api.cli_client import ApiClient
+    from api.cli_client import open_client
 
-    with ApiClient() as client:
-        progress = client.post(f"/api/v1/dead-letters/redrives/{quote_segment(redrive)}/cancel", None)
+    with open_client() as client:
+        progress = client.dead_letters.cancel_redrive(redrive)
     _print_progress(progress, as_json=as_json)
 
 
-def _print_progress(progress: Mapping[str, JsonValue], *, as_json: bool) -> None:
+def _print_progress(progress: "Progress", *, as_json: bool) -> None:
+    from api.cli_client import print_json
     from api.cli_table import print_line
 
     if as_json:
-        print(json.dumps(progress, ensure_ascii=False))
+        print_json(progress)
         return
-    waits = f"; waits: {progress['trouble']}" if progress["trouble"] else ""
+    waits = f"; waits: {progress.trouble}" if progress.trouble else ""
     print_line(
-        f"redrive {progress['redrive_id']} is {progress['status']}: "
-        f"{progress['redriven']} run again, {progress['failed']} cannot be{waits}"
+        f"redrive {progress.redrive_id} is {progress.status}: "
+        f"{progress.redriven} run again, {progress.failed} cannot be{waits}"
     )

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 import yaml
 from pydantic import JsonValue
@@ -25,6 +24,14 @@ API_KEY: ContextVar[str | None] = ContextVar("horarium_cli_api_key", default=Non
 
 class BadInput(Exception):
     """What the user gave cannot be meant. One line that says what and where."""
+
+
+class CommandFailed(Exception):
+    """A command did not do what it should. One line, and the exit code."""
+
+    def __init__(self, message: str, *, code: int = 1) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class YamlLoader(yaml.SafeLoader):
@@ -136,17 +143,6 @@ def read_labels(labels: Sequence[str]) -> dict[str, JsonValue]:
         if not separator or not key:
             raise BadInput("--label: give KEY=VALUE")
     return {key: value for key, _, value in pairs}
-
-
-def quote_segment(text: str) -> str:
-    """Write any text as one segment of a path."""
-    return quote(text, safe="")
-
-
-def describe_problem(problem: Mapping[str, JsonValue]) -> str:
-    """Say a problem of the API in a line that names its fields."""
-    detail = problem.get("detail")
-    return str(detail if detail else problem.get("title", "the API refused"))
 
 
 def _read_yaml(text: bytes, *, name: str) -> JsonValue:

@@ -11,7 +11,7 @@ import typer
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from activities.api_key import ApiKey, Scope, draw_key
-from api.cli_input import BadInput
+from api.cli_input import BadInput, CommandFailed
 from workflows.error import InvalidSchedule
 
 keys_app = typer.Typer(
@@ -78,7 +78,6 @@ def list_keys(
 def revoke_key(key_id: Annotated[str, typer.Argument(metavar="ID", help="As `keys list` shows it.")]) -> None:
     """Revoke a key; within seconds every API process refuses it."""
     from activities.key_store import KeyStore
-    from api.cli_client import CommandFailed
     from api.cli_database import on_database, operator_entry
     from api.cli_table import print_line
 

@@ -7,8 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 
 from activities.restore import RestoreOptions, RestoreReport
-from api.cli_client import CommandFailed
-from api.cli_input import BadInput
+from api.cli_input import BadInput, CommandFailed
 from api.cli_table import print_line
 from workers.connection import ServerTooOld
 from workers.log import configure_logging

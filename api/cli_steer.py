@@ -1,8 +1,7 @@
 """The commands that change and steer what is there: ``jobs edit``, ``pause``, ``resume``, ``trigger``, and ``runs cancel``."""
 
-import json
-from collections.abc import Mapping, Sequence
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from pydantic import JsonValue
@@ -12,12 +11,14 @@ from api.cli_input import (
     BadInput,
     given,
     list_bodies,
-    quote_segment,
     read_document,
     read_labels,
     read_schedule,
     read_value,
 )
+
+if TYPE_CHECKING:
+    from horarium.client import Answer, Job, JobPatch
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as the API answers it.")]
 Key = Annotated[str | None, typer.Option("--idempotency-key", help="Repeated with it, nothing is done twice.")]
@@ -51,7 +52,7 @@ def edit_job(
     as_json: AsJson = False,
 ) -> None:
     """Change the fields of a job that are given. Options go before what a file says."""
-    from api.cli_client import ApiClient
+    from api.cli_client import open_client
 
     [patch, *others] = [{}] if file is None else list_bodies(read_document(file), name=file)
     if others:
@@ -67,13 +68,10 @@ def edit_job(
     )
     if not patch:
         raise BadInput("nothing to change: give --schedule, --set FIELD=JSON, --file or the like")
-    with ApiClient() as client:
-        found = client.patch(_path(job), patch, key=idempotency_key, revision=revision)
-    _show(
-        found,
-        f"changed {found['job_id']} (revision {found['revision']}); next run: {_next_run(found)}",
-        as_json=as_json,
-    )
+    with open_client() as client:
+        changes = cast("JobPatch", patch)
+        found = client.jobs.update(job, changes, if_match=revision, idempotency_key=idempotency_key)
+    _show(found, f"changed {found.job_id} (revision {found.revision}); next run: {_next_run(found)}", as_json=as_json)
 
 
 def pause_job(
@@ -86,17 +84,22 @@ def pause_job(
     as_json: AsJson = False,
 ) -> None:
     """Let a job fire no more until it is resumed. Runs that have begun go on."""
-    body = given({"reason": reason, "by": by, "until": until, "catch_up": catch_up})
-    found = _post(f"{_path(job)}/pause", body, key=idempotency_key)
-    _show(found, f"paused {found['job_id']} ({found['name']})" + (f" until {until}" if until else ""), as_json=as_json)
+    from api.cli_client import open_client
+
+    with open_client() as client:
+        found = client.jobs.pause(
+            job, reason=reason, by=by, until=until, catch_up=catch_up, idempotency_key=idempotency_key
+        )
+    _show(found, f"paused {found.job_id} ({found.name})" + (f" until {until}" if until else ""), as_json=as_json)
 
 
 def resume_job(job: str, catch_up: CatchUp = None, idempotency_key: Key = None, as_json: AsJson = False) -> None:
     """Let a paused job fire again."""
-    found = _post(f"{_path(job)}/resume", given({"catch_up": catch_up}), key=idempotency_key)
-    _show(
-        found, f"{found['job_id']} ({found['name']}) is {found['state']}; next run: {_next_run(found)}", as_json=as_json
-    )
+    from api.cli_client import open_client
+
+    with open_client() as client:
+        found = client.jobs.resume(job, catch_up=catch_up, idempotency_key=idempotency_key)
+    _show(found, f"{found.job_id} ({found.name}) is {found.state}; next run: {_next_run(found)}", as_json=as_json)
 
 
 def trigger_job(
@@ -108,14 +111,21 @@ def trigger_job(
     as_json: AsJson = False,
 ) -> None:
     """Run a job now, whatever its schedule says."""
-    body: dict[str, JsonValue] = given({"overlap": overlap, "skip_next": True if skip_next else None})
-    if payload is not None:
-        body["payload"] = read_value(payload, option="--payload")
-    told = _post(f"{_path(job)}/trigger", body, key=idempotency_key)
-    consumed = f", in the place of the fire of {told['consumed']}" if told["consumed"] else ""
-    run = told["run"]
-    why = f": {run['reason']}" if told["outcome"] != "started" and isinstance(run, dict) else ""
-    _show(told, f"{told['outcome']}: {told['run_id']}{consumed}{why}", as_json=as_json)
+    from api.cli_client import open_client
+    from horarium.client import UNSET
+
+    given_payload = UNSET if payload is None else read_value(payload, option="--payload")
+    with open_client() as client:
+        told = client.jobs.trigger(
+            job,
+            payload=given_payload,
+            overlap=overlap,
+            skip_next=True if skip_next else None,
+            idempotency_key=idempotency_key,
+        )
+    consumed = f", in the place of the fire of {told.document['consumed']}" if told.consumed else ""
+    why = "" if told.outcome == "started" else f": {told.run.reason}"
+    _show(told, f"{told.outcome}: {told.run_id}{consumed}{why}", as_json=as_json)
 
 
 def cancel_runs(
@@ -124,25 +134,16 @@ def cancel_runs(
     as_json: AsJson = False,
 ) -> None:
     """Ask runs to end, wherever they stand. Those that are over stay as they are."""
-    for run_id in runs:
-        run = _post(f"/api/v1/runs/{quote_segment(run_id)}/cancel", given({"reason": reason}), key=None)
-        is_over = run["status"] in ("success", "dead", "cancelled")
-        _show(run, f"{run_id} is {run['status']}" if is_over else f"{run_id} is asked to end", as_json=as_json)
+    from api.cli_client import open_client
+
+    with open_client() as client:
+        for run_id in runs:
+            run = client.runs.cancel(run_id, reason=reason)
+            _show(run, f"{run_id} is {run.status}" if run.is_over else f"{run_id} is asked to end", as_json=as_json)
 
 
-def _post(path: str, body: dict[str, JsonValue], *, key: str | None) -> dict[str, JsonValue]:
-    from api.cli_client import ApiClient
-
-    with ApiClient() as client:
-        return client.post(path, body, key=key)
-
-
-def _path(job: str) -> str:
-    return f"/api/v1/jobs/{quote_segment(job)}"
-
-
-def _next_run(job: Mapping[str, JsonValue]) -> JsonValue:
-    return job["next_run_at"] or "none"
+def _next_run(job: "Job") -> JsonValue:
+    return job.document["next_run_at"] or "none"
 
 
 def _read_settings(settings: Sequence[str]) -> dict[str, JsonValue]:
@@ -163,7 +164,8 @@ def _read_setting(text: str) -> JsonValue:
         return text
 
 
-def _show(answer: Mapping[str, JsonValue], line: str, *, as_json: bool) -> None:
+def _show(answer: "Answer", line: str, *, as_json: bool) -> None:
+    from api.cli_client import print_json
     from api.cli_table import print_line
 
-    print(json.dumps(answer, ensure_ascii=False)) if as_json else print_line(line)
+    print_json(answer) if as_json else print_line(line)

@@ -265,7 +265,7 @@ class JobService:
         try:
             # It may be there because of this very request, whose first answer was lost: then the job remembers the key.
             return await self._control.register_in_place(command)
-        except JobIsGone as error:
+        except (Conflict, JobIsGone) as error:
             raise _job_exists(request.job_id) from error
 
     async def _delete(self, found: JobRecord, command: DeleteCommand) -> JobRecord:

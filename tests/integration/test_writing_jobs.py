@@ -168,7 +168,7 @@ def is_loose(snippet: Snippet) -> bool:
 def test_every_snippet_is_typed_as_strictly_as_authors_wish(tmp_path: Path) -> None:
     """The SDK has types, and needs no ``Any``, cast or ignored error of its users."""
     names = []
-    for page in (PAGE, ROOT / "activities/sdk/README.md"):
+    for page in (PAGE, ROOT / "activities/sdk/README.md", ROOT / "docs/client.md"):
         for snippet in snippets_of(page):
             if snippet.language == "python":
                 name = snippet.options.get("title", f"{page.stem.replace('-', '_')}_{snippet.line}.py")
