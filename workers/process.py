@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import NoReturn, TypeAlias
 
+import uvloop
 from temporalio.service import RPCError
 
 from workers.connection import ServerTooOld
@@ -36,7 +37,7 @@ def run_process(settings: Settings, serve: Serve) -> NoReturn:
     for typo in list_likely_typos(os.environ):
         logger.warning("a variable of the environment is no setting", extra={"problem": typo})
     try:
-        asyncio.run(serve(settings))
+        _run_quickly(serve(settings))
     except InvalidSettings as error:
         leave(EXIT_CODE, str(error))
     except ServerTooOld as error:
@@ -47,6 +48,12 @@ def run_process(settings: Settings, serve: Serve) -> NoReturn:
         logger.exception("the process failed")
         leave(1)
     leave(0)
+
+
+def _run_quickly(work: Coroutine[None, None, None]) -> None:
+    """Run the work on uvloop, which halves what handing results from Temporal's library to Python costs."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(work)
 
 
 def leave(code: int, message: str | None = None) -> NoReturn:

@@ -11,13 +11,24 @@ from typing import Any, Final
 
 from temporalio.api.common.v1 import Payload
 from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
+from temporalio.converter import CompositePayloadConverter
 
 UNREADABLE: Final = "unreadable"
 """The one member of the object that stands for what could not be read; its value says how that was encoded."""
 
 
+_SHARED: Final = PydanticPayloadConverter()
+
+
 class TolerantPayloadConverter(PydanticPayloadConverter):
-    """Reads what it can of values whose type nobody asks for: those beside failures and in heartbeats."""
+    """Reads what it can of values whose type nobody asks for: those beside failures and in heartbeats.
+
+    The SDK makes several for each activation of a workflow, and one for each workflow. All share the converters that they are
+    made of, which have no state but the types that they have learned to read.
+    """
+
+    def __init__(self) -> None:
+        CompositePayloadConverter.__init__(self, *_SHARED.converters.values())
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
         """Read values. Without types none of them fails."""
