@@ -38,7 +38,8 @@ from tests.eventually import eventually
 from tests.worker_process import READY_WITHIN, environment
 from workers.child_process import ChildCommand, ChildProcess
 from workers.devserver import DevServer, DevServerOptions, free_port
-from workflows.job import JobDefinition
+from workflows.contracts import job_workflow_id
+from workflows.job import DEFAULT_TENANT, JobDefinition
 from workflows.target import ActivityTarget
 
 ROOT: Final = Path(__file__).parents[2]
@@ -125,6 +126,15 @@ class Stand:
             await register(self.client, job.job_id, define(job))
         else:
             await self.client.create_schedule(job.job_id, _native_schedule(job))
+
+    async def remove_all(self, jobs: Sequence[BenchJob]) -> None:
+        """End jobs at once."""
+        for job in jobs:
+            if self.column in OURS:
+                workflow_id = job_workflow_id(tenant=DEFAULT_TENANT, job_id=job.job_id)
+                await self.client.get_workflow_handle(workflow_id).terminate()
+            else:
+                await self.client.get_schedule_handle(job.job_id).delete()
 
     def counters(self) -> Counters:
         """Read the counters."""
