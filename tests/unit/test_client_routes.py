@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Final, TypeAlias
 
 import pytest
@@ -15,10 +16,6 @@ from workers.settings import Settings
 
 Document: TypeAlias = dict[str, Any]
 Method: TypeAlias = Operation[..., Any] | Listing[..., Any]
-
-DOCUMENT: Final[Document] = create_app(Settings()).openapi()
-
-SCHEMAS: Final[Document] = DOCUMENT["components"]["schemas"]
 
 OF_THE_CLIENT: Final = {"cursor", "limit"}
 """Parameters of lists that are its own business: it follows cursors, and calls the other one ``page_size``."""
@@ -70,10 +67,22 @@ DICTIONARIES: Final = {"create", "put", "update", "preview", "preview_each"}
 """Methods that are given a body, rather than its fields."""
 
 
+@cache
+def document() -> Document:
+    """The OpenAPI document."""
+    found: Document = create_app(Settings()).openapi()
+    return found
+
+
+def schemas() -> Document:
+    found: Document = document()["components"]["schemas"]
+    return found
+
+
 def documented() -> dict[tuple[str, str], Document]:
     return {
         (method.upper(), path): described
-        for path, methods in DOCUMENT["paths"].items()
+        for path, methods in document()["paths"].items()
         for method, described in methods.items()
     }
 
@@ -148,13 +157,13 @@ def test_every_field_of_a_body_can_be_given(name: str) -> None:
         return
     [content] = body["content"].values()
     assert isinstance(given, dict)
-    assert set(given) == set(resolve(content["schema"])["properties"])
+    assert set(given) == set(resolve(content["schema"], schemas())["properties"])
 
 
 @pytest.mark.parametrize("name", TYPED)
 def test_every_field_of_a_dictionary_has_a_type(name: str) -> None:
     """Of the bodies that are written as a whole."""
-    assert set(TYPED[name].__annotations__) == set(SCHEMAS[name]["properties"])
+    assert set(TYPED[name].__annotations__) == set(schemas()[name]["properties"])
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -184,7 +193,7 @@ def test_what_is_missing_would_be_seen() -> None:
     assert [*missing(theirs, ours, definitions=ours["$defs"])] == ["[].inner.new", "[].many[].new", "[].x"]
 
 
-def resolve(schema: Document, definitions: Document = SCHEMAS) -> Document:
+def resolve(schema: Document, definitions: Document) -> Document:
     """Follow references, and take the member of a union that says most; ``null`` says nothing."""
     while "$ref" in schema:
         schema = definitions[schema["$ref"].rpartition("/")[2]]
@@ -194,7 +203,7 @@ def resolve(schema: Document, definitions: Document = SCHEMAS) -> Document:
 
 def missing(theirs: Document, ours: Document, *, definitions: Document, place: str = "") -> Iterator[str]:
     """Name what a documented schema has and ours has not. An object of ours that says nothing of its members takes all."""
-    theirs, ours = resolve(theirs), resolve(ours, definitions)
+    theirs, ours = resolve(theirs, schemas()), resolve(ours, definitions)
     if "items" in theirs and "items" in ours:
         yield from missing(theirs["items"], ours["items"], definitions=definitions, place=f"{place}[]")
     for name, inner in theirs.get("properties", {}).items() if "properties" in ours else ():
