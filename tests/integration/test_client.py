@@ -309,7 +309,7 @@ class TestEnvironment:
     def test_a_method_says_what_it_takes(self) -> None:
         """To whoever asks a prompt for help."""
         with Client() as client:
-            assert [*inspect.signature(client.jobs.get).parameters] == ["job_id"]
+            assert str(inspect.signature(client.jobs.get)) == "(job_id: str) -> horarium.client.answer.Job"
             assert client.jobs.get.__doc__ == "Read a job, a deleted one too."
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from enum import Enum
 from functools import cache, update_wrapper
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, get_args, overload
 from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
@@ -193,6 +193,8 @@ class Operation(Generic[Params, Result]):
         self.route = route
         self.describe = describe
         self.__doc__ = describe.__doc__
+        # For whoever asks for help at a prompt.
+        describe.__annotations__["return"] = route.answer
 
     @overload
     def __get__(self, instance: None, owner: type[object]) -> "Operation[Params, Result]": ...
@@ -217,6 +219,7 @@ class Listing(Generic[Params, Item]):
         self.route = route
         self.describe = describe
         self.__doc__ = describe.__doc__
+        describe.__annotations__["return"] = f"Iterator[{get_args(route.answer)[0].__name__}]"
 
     @overload
     def __get__(self, instance: None, owner: type[object]) -> "Listing[Params, Item]": ...
