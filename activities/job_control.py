@@ -1,10 +1,11 @@
 """The one way to the workflows of jobs: starts them and sends them their control updates.
 
-Every call ends within ``PATIENCE``. Whoever is told ``Unavailable`` may repeat the request with the same key: what was
-applied already is answered as it was then.
+A job that answers nobody is waited for as long as ``PATIENCE``, one that is busy with others up to ``LONGEST_PATIENCE``. Whoever
+is told ``Unavailable`` may repeat the request with the same key: what was applied already is answered as it was then.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
@@ -70,13 +71,17 @@ Answer = TypeVar("Answer")
 PATIENCE: Final = timedelta(seconds=5)
 """For one call. A job under load answers within tens of milliseconds; a person waits about as long as this."""
 
+LONGEST_PATIENCE: Final = timedelta(seconds=15)
+"""For an update of a job that answers others meanwhile: it is there, and gets to everybody."""
+
 MAYBE_APPLIED: Final = (
     "Temporal did not answer in time; the request may still be applied: "
     "repeat it, with the same Idempotency-Key if it had one"
 )
 
-QUEUE_PATIENCE: Final = timedelta(seconds=20)
-"""For the turn of a request that may stand behind a hundred others for the same job."""
+QUEUE_PATIENCE: Final = timedelta(seconds=35)
+"""For the turn of a request that may stand behind a hundred others for the same job. With the patience for its update and for the
+database it makes less than a minute, which is what clients wait, and how long an idempotency key is held."""
 
 PLACES: Final = 5
 """Updates of one job that this process has in flight. The server refuses an eleventh, and there may be another process."""
@@ -115,6 +120,9 @@ class JobControl:
 
         self._places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         """The server takes ten updates of a workflow at a time and refuses more; here the others wait."""
+
+        self._waiting: defaultdict[str, dict[asyncio.Timeout, float]] = defaultdict(dict)
+        """Who waits for an answer of a workflow, and until when at the latest, by the clock of the event loop."""
 
     @asynccontextmanager
     async def place(self, *, tenant: str, job_id: str) -> AsyncIterator[None]:
@@ -304,13 +312,31 @@ class JobControl:
     async def _update(
         self, update: str, command: Command, answer_type: type[Answer], *, tenant: str, job_id: str
     ) -> Answer:
-        handle = self._client.get_workflow_handle(job_workflow_id(tenant=tenant, job_id=job_id))
+        name = job_workflow_id(tenant=tenant, job_id=job_id)
+        handle = self._client.get_workflow_handle(name)
+        update_id = _update_id(update, command)
         with translated():
-            async with asyncio.timeout(PATIENCE.total_seconds()):
+            async with self._patience(name):
                 answer: Answer = await handle.execute_update(
-                    update, command, id=_update_id(update, command), result_type=answer_type, rpc_timeout=PATIENCE
+                    update, command, id=update_id, result_type=answer_type, rpc_timeout=LONGEST_PATIENCE
                 )
         return answer
+
+    @asynccontextmanager
+    async def _patience(self, name: str) -> AsyncIterator[None]:
+        """Wait ``PATIENCE`` for a workflow, anew whenever it answers somebody else, and at most ``LONGEST_PATIENCE``."""
+        now, waiting = asyncio.get_running_loop().time, self._waiting[name]
+        async with asyncio.timeout(PATIENCE.total_seconds()) as limit:
+            waiting[limit] = now() + LONGEST_PATIENCE.total_seconds()
+            try:
+                yield
+            finally:
+                del waiting[limit]
+                if not waiting:
+                    self._waiting.pop(name, None)
+        for other, end in waiting.items():
+            if not other.expired():
+                other.reschedule(min(now() + PATIENCE.total_seconds(), end))
 
 
 def _update_id(update: str, command: Command) -> str:

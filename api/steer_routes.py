@@ -133,7 +133,8 @@ async def trigger_job(request: Request, job_id: str, steering: Steering, store: 
         headers = {"Location": f"{PREFIX}/runs/{answer.run_id}"}
         return StoredResponse(status=HTTPStatus.ACCEPTED, headers=headers, body=answer.model_dump_json().encode())
 
-    return await _answer(store, tenant, f"POST /jobs/{job_id}/trigger", key, body, work)
+    async with steering.turn_of(job_id, tenant=tenant):
+        return await _answer(store, tenant, f"POST /jobs/{job_id}/trigger", key, body, work)
 
 
 @steer_router.post(

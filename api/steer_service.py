@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 
 from pydantic import JsonValue
@@ -18,7 +19,7 @@ from api.steer_body import TriggerAnswer, TriggerBody, read_cancel, read_pause, 
 from workflows.command import CancelCommand, PauseCommand, ResumeCommand, TriggerCommand
 from workflows.command import TriggerAnswer as Answered
 from workflows.error import Conflict, NotFound
-from workflows.job import JobRecord, Lifecycle, MirrorBatch
+from workflows.job import JobRecord, Lifecycle, MirrorBatch, Triggered
 from workflows.revival import revived_state
 from workflows.run import FINAL_STATUSES, PayloadOverride
 
@@ -86,8 +87,16 @@ class SteerService:
             note.after = {"catch_up": command.catch_up.value, "state": record.lifecycle.value}
         await self._jobs.write_through(MirrorBatch(job=record))
 
+    def turn_of(self, job_id: str, *, tenant: str) -> AbstractAsyncContextManager[None]:
+        """Let triggers of a job be worked on a few at a time, from their first word with the database on.
+
+        Of a hundred at once each would else wait for all others there, where it has patience for a slow database and not for a
+        queue. Raises ``Unavailable`` when the wait is too long.
+        """
+        return self._control.place(tenant=tenant, job_id=job_id)
+
     async def trigger(self, job_id: str, body: JsonValue, *, tenant: str, key: str | None) -> TriggerAnswer:
-        """Run a job now, paused and completed ones too.
+        """Run a job now, paused and completed ones too. Called in its turn.
 
         Raises:
             InvalidRequest: the body is wrong, or its payload is none that the job's workers take.
@@ -96,28 +105,14 @@ class SteerService:
             Unavailable: it may be triggered all the same.
         """
         asked = read_trigger(body)
-        found = await self._jobs.find(tenant, job_id)
-        if found.lifecycle is Lifecycle.DELETED:
-            raise Conflict("the job is deleted")
-        override = _override_of(asked)
-        if override is not None:
-            await self._jobs.check_payload(found.definition.model_copy(update={"payload": override.payload}))
-        await self._jobs.require_temporal()
         command = TriggerCommand(
             key=key or new_command_key(),
             request_id=new_request_id(tenant=tenant, job_id=job_id, key=key),
-            override=override,
+            override=_override_of(asked),
             overlap=asked.overlap,
             skip_next=asked.skip_next,
         )
-        async with (
-            self._control.place(tenant=tenant, job_id=job_id),
-            self._audit.recording("job.trigger", tenant=tenant, job_id=job_id) as note,
-        ):
-            answered = await self._ask_trigger(found, command)
-            note.after = answered.triggered.model_dump(mode="json")
-        await self._jobs.write_through(answered.rows)
-        triggered = answered.triggered
+        triggered = await self._trigger(command, tenant=tenant, job_id=job_id)
         return TriggerAnswer(
             outcome=triggered.outcome,
             run_id=triggered.run_id,
@@ -137,18 +132,16 @@ class SteerService:
         command = CancelCommand(key=key or new_command_key(), run_id=run_id, reason=read_cancel(body))
         found = await self._find_run(run_id, tenant=tenant)
         if found.record.run.status not in FINAL_STATUSES:
-            await self._jobs.require_temporal()
             job_id = found.record.job_id
-            async with (
-                self._control.place(tenant=tenant, job_id=job_id),
-                self._audit.recording("run.cancel", tenant=tenant, job_id=job_id, subject=run_id) as note,
-            ):
-                try:
-                    rows = await self._control.cancel_run(command, tenant=tenant, job_id=job_id)
-                except JobIsGone as error:
-                    raise Conflict(GONE) from error
-                note.after = {"reason": command.reason}
-            await self._jobs.write_through(rows)
+            async with self._control.place(tenant=tenant, job_id=job_id):
+                await self._jobs.require_temporal()
+                async with self._audit.recording("run.cancel", tenant=tenant, job_id=job_id, subject=run_id) as note:
+                    try:
+                        rows = await self._control.cancel_run(command, tenant=tenant, job_id=job_id)
+                    except JobIsGone as error:
+                        raise Conflict(GONE) from error
+                    note.after = {"reason": command.reason}
+                await self._jobs.write_through(rows)
         return await self._jobs.get_run(run_id, tenant=tenant)
 
     async def _find_steerable(self, tenant: str, job_id: str, *, precondition: Precondition) -> JobRecord:
@@ -157,6 +150,19 @@ class SteerService:
             raise Conflict(f"the job is {found.lifecycle.value}: it does not fire")
         precondition.check(found)
         return found
+
+    async def _trigger(self, command: TriggerCommand, *, tenant: str, job_id: str) -> Triggered:
+        found = await self._jobs.find(tenant, job_id)
+        if found.lifecycle is Lifecycle.DELETED:
+            raise Conflict("the job is deleted")
+        if command.override is not None:
+            await self._jobs.check_payload(found.definition.model_copy(update={"payload": command.override.payload}))
+        await self._jobs.require_temporal()
+        async with self._audit.recording("job.trigger", tenant=tenant, job_id=job_id) as note:
+            answered = await self._ask_trigger(found, command)
+            note.after = answered.triggered.model_dump(mode="json")
+        await self._jobs.write_through(answered.rows)
+        return answered.triggered
 
     async def _ask_trigger(self, found: JobRecord, command: TriggerCommand) -> Answered:
         try:

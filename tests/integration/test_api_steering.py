@@ -266,15 +266,10 @@ class TestTrigger:
         path = await create(api, {**WEEKLY, "overlap": "allow", "max_concurrent": 500})
 
         async def trigger(key: str) -> httpx.Response:
-            # A busy machine may answer 503, and says itself that this is to be repeated with the same key.
-            for _ in range(5):
-                answer = await api.post(f"{path}/trigger", headers={"Idempotency-Key": key})
-                if answer.status_code != 503:
-                    break
-            return answer
+            return await api.post(f"{path}/trigger", headers={"Idempotency-Key": key})
 
         answers = await asyncio.gather(*(trigger(unique("key")) for _ in range(100)))
-        assert {answer.status_code for answer in answers} <= {200, 202}
+        assert [answer.text for answer in answers if answer.status_code != 202] == []
         told = [answer.json() for answer in answers]
         assert {each["outcome"] for each in told} == {"started"}
         assert len({each["run_id"] for each in told}) == 100
