@@ -106,6 +106,8 @@ async def test_a_run_is_cancelled_with_its_job(harness: Harness) -> None:
     await harness.delete(job_id, cancel_active=True)
     record = await harness.until_closed(job_id, Lifecycle.DELETED)
     assert record.active_runs == 0
+    # Its row is written by its own workflow, beside the report that its job waits for.
+    await eventually(lambda: any(run.attempt and run.finished_at for run in harness.mirror.runs[job_id].values()))
     [run] = [run for run in harness.mirror.runs[job_id].values() if run.attempt]
     assert (run.status, run.reason) == (RunStatus.CANCELLED, "the job was deleted")
     assert harness.code.of(job_id)[0].how == "CancelledError"

@@ -200,8 +200,8 @@ async def test_a_cancellation_passes_on_and_is_waited_for(harness: Harness) -> N
     run_id = await active_run(harness, "cancelled")
     await harness.delete(harness.named["cancelled"], cancel_active=True)
     await harness.until_closed(harness.named["cancelled"], Lifecycle.DELETED)
-    run = harness.mirror.runs[harness.named["cancelled"]][run_id]
-    assert (run.status, run.reason) == (RunStatus.CANCELLED, "the job was deleted")
+    run = await only_run(harness, "cancelled")
+    assert (run.run_id, run.status, run.reason) == (run_id, RunStatus.CANCELLED, "the job was deleted")
     history = await child(harness, run_id).fetch_history()
     assert kinds_of(history)[-1] == "workflow_execution_canceled"
     assert "timer_fired" in kinds_of(history)
@@ -300,7 +300,7 @@ async def test_a_workflow_that_no_worker_has_taken_can_be_cancelled(harness: Har
     await eventually(lambda: any(run.reason == waits for run in harness.mirror.runs.get(job_id, {}).values()))
     await harness.delete(job_id, cancel_active=True)
     await harness.until_closed(job_id, Lifecycle.DELETED)
-    [run] = harness.mirror.runs[job_id].values()
+    run = await only_run(harness, "unwanted")
     assert (run.status, run.reason) == (RunStatus.CANCELLED, "the job was deleted")
     await eventually(lambda: _is(child(harness, run.run_id), WorkflowExecutionStatus.TERMINATED))
 
