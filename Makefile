@@ -21,6 +21,9 @@ $(READY): pyproject.toml activities/sdk/pyproject.toml constraints.txt
 dev: $(READY) ## Start everything on this machine: Temporal, workers, API and example jobs (Ctrl-C stops it)
 	@$(BIN)/horarium dev
 
+# The tests start a hundred processes of ours, which would compile everything anew where the environment forbids to keep that.
+test chaos: export PYTHONDONTWRITEBYTECODE =
+
 test: $(READY) ## Run the tests, four at a time; they start the servers that they need
 	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not slow"
 

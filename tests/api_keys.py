@@ -8,6 +8,7 @@ from activities.api_key import ApiKey, Scope, draw_key
 from activities.audit_store import AuditEntry, AuditOutcome
 from activities.database import open_database
 from activities.key_store import KeyStore
+from tests.api_server import http_client
 
 
 def new_key(
@@ -52,4 +53,4 @@ async def add_key(database_url: str, *, tenant: str = "default", scope: Scope = 
 
 def with_key(api: httpx.AsyncClient, text: str) -> httpx.AsyncClient:
     """Make another client of the same API, which shows a key."""
-    return httpx.AsyncClient(base_url=api.base_url, timeout=30, headers={"Authorization": f"Bearer {text}"})
+    return http_client(base_url=str(api.base_url), headers={"Authorization": f"Bearer {text}"})

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -14,7 +13,7 @@ from temporalio.client import Client
 
 from tests.api_server import ApiProcess, client_of
 from tests.databases import fresh_database
-from tests.temporal_servers import connect_to, server_options
+from tests.temporal_servers import connect_to, running_server, server_options
 from tests.worker_process import WorkerProcess
 from workers.devserver import DevServer
 
@@ -61,9 +60,7 @@ def running_stack(
     (folder / "team_jobs.py").write_text(job_code)
     with ExitStack() as cleanup:
         url = _database(request, folder, cleanup, kind=database)
-        server = DevServer(server_options(folder / "temporal"))
-        cleanup.callback(server.stop)
-        server.wait_until_ready(limit=timedelta(seconds=60))
+        server = cleanup.enter_context(running_server(server_options(folder / "temporal")))
         address = server.options.address
         worker = WorkerProcess(folder, address=address, database_url=url, activities="team_jobs", **settings)
         api = ApiProcess(folder, address=address, database_url=url)

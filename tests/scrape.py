@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import httpx
 from prometheus_client.parser import text_string_to_metric_families
+
+from tests.api_server import http_client
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Scrape:
 
 async def scrape(url: str) -> Scrape:
     """Read a process. Fails where what it says is not what Prometheus takes."""
-    async with httpx.AsyncClient(timeout=10) as client:
+    async with http_client() as client:
         answer = (await client.get(url)).raise_for_status()
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     values: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}

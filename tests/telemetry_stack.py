@@ -14,9 +14,9 @@ from unittest.mock import patch
 import httpx
 
 from tests.api_server import ApiProcess, client_of
-from tests.temporal_servers import server_options
+from tests.temporal_servers import running_server, server_options
 from tests.worker_process import WorkerProcess
-from workers.devserver import DevServer, free_port
+from workers.devserver import free_port
 
 TEAM_QUEUE: Final = "team"
 
@@ -86,9 +86,7 @@ class TelemetryStack:
 def telling(folder: Path, *, database_url: str, **variables: str) -> Iterator[TelemetryStack]:
     """Run everything for the length of the block. ``variables`` are of OpenTelemetry, and named in full."""
     with ExitStack() as cleanup:
-        server = DevServer(server_options(folder / "temporal"))
-        cleanup.callback(server.stop)
-        server.wait_until_ready(limit=timedelta(seconds=60))
+        server = cleanup.enter_context(running_server(server_options(folder / "temporal")))
         ports = {"scheduler": str(free_port()), "team": str(free_port())}
         known = {"address": server.options.address, "database_url": database_url, "log_format": "json"}
         with patch.dict(os.environ, variables):

@@ -5,8 +5,10 @@ Each pytest-xdist worker has its own. Tests do not share workflow ids or task qu
 
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Final
 
 import pytest
 from temporalio.client import Client
@@ -14,6 +16,8 @@ from temporalio.testing import WorkflowEnvironment
 
 from workers.devserver import DevServer, DevServerOptions, find_test_server_binary, free_port
 from workflows.data_converter import DATA_CONVERTER
+
+READY_WITHIN: Final = timedelta(seconds=60)
 
 
 def unique(prefix: str) -> str:
@@ -27,6 +31,18 @@ def server_options(folder: Path, *, with_metrics: bool = False) -> DevServerOpti
     return DevServerOptions(data_dir=folder, port=free_port(), ui_port=None, metrics_port=metrics_port)
 
 
+@contextmanager
+def running_server(options: DevServerOptions) -> Iterator[DevServer]:
+    """Run a server for the length of the block. Nobody wants what it would still do at its end, so it is killed."""
+    server = DevServer(options)
+    try:
+        server.wait_until_ready(limit=READY_WITHIN)
+        yield server
+    finally:
+        server.process.kill()
+        server.stop()
+
+
 async def connect_to(server: DevServer) -> Client:
     """Connect as Horarium does."""
     return await Client.connect(server.options.address, data_converter=DATA_CONVERTER)
@@ -35,12 +51,8 @@ async def connect_to(server: DevServer) -> Client:
 @pytest.fixture(scope="session")
 def temporal_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevServer]:
     """A real server for the session. Tests that break servers start their own, with ``server_options``."""
-    server = DevServer(server_options(tmp_path_factory.mktemp("temporal")))
-    try:
-        server.wait_until_ready(limit=timedelta(seconds=60))
+    with running_server(server_options(tmp_path_factory.mktemp("temporal"))) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture

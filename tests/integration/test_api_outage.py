@@ -13,7 +13,7 @@ import pytest
 from tests.api_server import ApiProcess, client_of, serving
 from tests.databases import TEMPLATE, PostgresServer
 from tests.eventually import eventually
-from tests.temporal_servers import connect_to, server_options, unique
+from tests.temporal_servers import connect_to, running_server, server_options, unique
 from tests.worker_process import WorkerProcess
 from workers.devserver import DevServer
 
@@ -27,12 +27,8 @@ QUICKLY = timedelta(seconds=7)
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[DevServer]:
     """A Temporal server that the test may stop, with no worker."""
-    server = DevServer(server_options(tmp_path / "temporal"))
-    try:
-        server.wait_until_ready(limit=timedelta(seconds=60))
+    with running_server(server_options(tmp_path / "temporal")) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @asynccontextmanager

@@ -6,18 +6,21 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
+import pytest_asyncio
 
 from api.front import HEADER_LIMIT, LINE_LIMIT
 from api.request import BODY_LIMIT
 from tests.api_server import serving
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 ANSWERED_WITHIN = 20.0
 
 
-@pytest.fixture
-async def api(sqlite_url: str) -> AsyncIterator[httpx.AsyncClient]:
-    """The API on an empty database."""
-    async with serving(database_url=sqlite_url) as client:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def api(module_sqlite_url: str) -> AsyncIterator[httpx.AsyncClient]:
+    """The API on an empty database, which stays empty, and whatever was sent before."""
+    async with serving(database_url=module_sqlite_url) as client:
         yield client
 
 

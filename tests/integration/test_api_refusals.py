@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 import httpx
 import pytest
+import pytest_asyncio
 
 from activities.database import open_database
 from activities.idempotency_store import IdempotencyStore, RequestKey
@@ -19,14 +20,16 @@ from api.idempotency import body_hash
 from api.request import BODY_LIMIT
 from tests.api_server import serving
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 JSON = {"Content-Type": "application/json"}
 MINIMAL = {"name": "noop", "schedule": "0 9 * * 1"}
 
 
-@pytest.fixture
-async def api(sqlite_url: str) -> AsyncIterator[httpx.AsyncClient]:
-    """The API on an empty database."""
-    async with serving(database_url=sqlite_url) as client:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def api(module_sqlite_url: str) -> AsyncIterator[httpx.AsyncClient]:
+    """The API on an empty database, which stays empty, and whatever was sent before."""
+    async with serving(database_url=module_sqlite_url) as client:
         yield client
 
 
@@ -207,10 +210,10 @@ class TestKeys:
     """Requests that are repeated too soon."""
 
     async def test_a_request_that_is_in_progress_says_when_to_ask_again(
-        self, api: httpx.AsyncClient, sqlite_url: str
+        self, api: httpx.AsyncClient, module_sqlite_url: str
     ) -> None:
         """Whoever repeats it while the first is being carried out waits, and is not told of a contradiction for good."""
-        engine = open_database(sqlite_url)
+        engine = open_database(module_sqlite_url)
         claim = RequestKey(tenant="default", scope="POST /jobs", key="held", body_hash=body_hash({**MINIMAL}))
         await IdempotencyStore(engine).claim(claim, now=datetime.now(UTC))
         await engine.dispose()

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from tests.api_stack import ApiStack
-from tests.integration.test_cli import run
+from tests.command import run
 from tests.temporal_servers import unique
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 
 from tests.api_stack import ApiStack
-from tests.integration.test_cli import run
+from tests.command import run
 from tests.temporal_servers import unique
 
 

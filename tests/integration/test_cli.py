@@ -1,13 +1,13 @@
-"""The command line, as a process."""
+"""The command line: what it shows, what it refuses, and how its process ends."""
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,28 +15,11 @@ from typing import Any
 import pytest
 
 from tests.api_stack import ApiStack
+from tests.command import run, run_process
 from tests.eventually import eventually
 from tests.temporal_servers import unique
 
 CASES = [json.loads(line) for line in (Path(__file__).parents[1] / "data" / "fires.jsonl").read_text().splitlines()]
-COMMAND = (sys.executable, "-P", "-c", "from api.cli import main; main()")
-
-
-def run(
-    *arguments: str, stdin: str = "", url: str = "http://127.0.0.1:1", expect: int = 0
-) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, and check its exit code."""
-    done = subprocess.run(
-        [*COMMAND, *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"HORARIUM_API_URL": url, "COLUMNS": "200"},
-    )
-    assert done.returncode == expect, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
 
 
 class TestPreview:
@@ -45,7 +28,7 @@ class TestPreview:
     def test_the_next_fires_are_shown(self) -> None:
         """The example of the documentation, and its JSON."""
         arguments = ("preview", "0 9 * * 1", "--timezone", "America/New_York", "--after", "2026-06-01T00:00:00Z")
-        shown = run(*arguments, "--count", "2").stdout
+        shown = run_process(*arguments, "--count", "2").stdout
         assert "2026-06-01T09:00:00-04:00  2026-06-01T13:00:00Z" in shown
         assert "2026-06-08T09:00:00-04:00  2026-06-08T13:00:00Z" in shown
         answer = json.loads(run(*arguments, "--count", "1", "--json").stdout)
@@ -59,7 +42,7 @@ class TestPreview:
             for case in CASES
         ]
         started = time.monotonic()
-        done = run("preview", "--batch", "-", stdin=json.dumps(bodies))
+        done = run_process("preview", "--batch", "-", stdin=json.dumps(bodies))
         assert time.monotonic() - started < 15
         answers = json.loads(done.stdout)
         assert done.stderr == ""
@@ -107,6 +90,11 @@ class TestPreview:
         assert done.stdout == ""
         assert words in done.stderr
 
+    def test_a_process_ends_with_the_same_line_and_code(self) -> None:
+        """Whether what was given is wrong, or cannot be done now."""
+        assert run_process("preview", "61 * * * *", expect=2).stderr == run("preview", "61 * * * *", expect=2).stderr
+        assert run_process("jobs", "list", expect=1).stderr == run("jobs", "list", expect=1).stderr
+
     def test_the_program_starts_at_once(self) -> None:
         """Neither the SDK of Temporal nor the web framework is loaded for it."""
         script = (
@@ -118,7 +106,7 @@ class TestPreview:
 
     def test_the_version_is_that_of_the_package(self) -> None:
         """As its metadata has it, wherever it was installed from."""
-        assert run("--version").stdout == f"horarium {version('horarium-server')}\n"
+        assert run_process("--version").stdout == f"horarium {version('horarium-server')}\n"
 
     def test_a_reader_that_goes_away_is_no_error(self) -> None:
         """``horarium ... | head``."""
@@ -134,18 +122,19 @@ class TestJobs:
     def test_a_job_lives_and_dies_by_the_command_line(self, api_stack: ApiStack) -> None:
         """Create, list, show, runs, delete; for people and as JSON."""
         url, job_id, label = api_stack.api.url, unique("cli"), unique("label")
+        ask = partial(run_process, url=url)
         options = ("--job-id", job_id, "--timezone", "Europe/Berlin", "--label", f"team={label}", "--owner", "ops")
-        created = run("jobs", "create", "noop", "0 9 * * 1", *options, url=url)
+        created = ask("jobs", "create", "noop", "0 9 * * 1", *options)
         assert created.stdout.startswith(f"created {job_id} (noop); next run: 20")
-        assert job_id in run("jobs", "list", "--label", f"team={label}", url=url).stdout
-        (listed,) = json.loads(run("jobs", "list", "--label", f"team={label}", "--json", url=url).stdout)
+        assert job_id in ask("jobs", "list", "--label", f"team={label}").stdout
+        (listed,) = json.loads(ask("jobs", "list", "--label", f"team={label}", "--json").stdout)
         assert listed["owner"] == "ops"
-        assert "Europe/Berlin" in run("jobs", "show", job_id, url=url).stdout
-        assert json.loads(run("jobs", "show", job_id, "--json", url=url).stdout)["job_id"] == job_id
-        assert run("runs", job_id, url=url).stdout == "no runs\n"
-        assert json.loads(run("runs", job_id, "--json", url=url).stdout) == []
-        assert "is a job" in run("jobs", "create", "noop", "@daily", "--job-id", job_id, url=url, expect=1).stderr
-        assert run("jobs", "delete", job_id, url=url).stdout == f"deleted {job_id} (noop)\n"
+        assert "Europe/Berlin" in ask("jobs", "show", job_id).stdout
+        assert json.loads(ask("jobs", "show", job_id, "--json").stdout)["job_id"] == job_id
+        assert ask("runs", job_id).stdout == "no runs\n"
+        assert json.loads(ask("runs", job_id, "--json").stdout) == []
+        assert "is a job" in ask("jobs", "create", "noop", "@daily", "--job-id", job_id, expect=1).stderr
+        assert ask("jobs", "delete", job_id).stdout == f"deleted {job_id} (noop)\n"
 
     def test_jobs_come_from_files_of_json_and_yaml(self, api_stack: ApiStack, tmp_path: Path) -> None:
         """One, several, from standard input; options go before the file; times in YAML stay as they are written."""
@@ -158,7 +147,8 @@ class TestJobs:
         assert shown["next_run_at"] == "2030-01-01T08:00:00Z"
 
         body = {"job_id": ids[2], "name": "noop", "schedule": "@daily", "timezone": "Asia/Tokyo"}
-        answer = run("jobs", "create", "-f", "-", "--timezone", "UTC", "--json", stdin=json.dumps(body), url=url).stdout
+        options = ("--timezone", "UTC", "--json")
+        answer = run_process("jobs", "create", "-f", "-", *options, stdin=json.dumps(body), url=url).stdout
         assert json.loads(answer)["timezone"] == "UTC"
         (tmp_path / "one.yml").write_text(f"job_id: {ids[3]}\nname: noop\nschedule: '@daily'\nmax_retries: -1\n")
         refused = run("jobs", "create", "-f", str(tmp_path / "one.yml"), url=url, expect=2)

@@ -15,9 +15,9 @@ from activities.downstream_store import REPORT_LASTS, DownstreamStore, is_of_int
 from activities.mirror_writer import MirrorWriter
 from tests.api_server import serving
 from tests.api_stack import ApiStack, running_stack
+from tests.command import run
 from tests.eventually import eventually
 from tests.integration.test_api_outage import refused_for_now
-from tests.integration.test_cli import run
 from tests.integration.test_dead_letters import CODE, create, mend, runs_with, until_dead
 from tests.records import NOON, job_record, run_record
 from tests.temporal_servers import unique

@@ -1,10 +1,9 @@
 """Worker processes as operators run them: roles, settings, what they wait for, and how they end."""
 
-import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, Register
 from temporalio.client import Client, WorkflowHandle
 
 from tests.eventually import eventually
-from tests.temporal_servers import connect_to, server_options
+from tests.temporal_servers import connect_to, running_server, server_options
 from tests.worker_process import WorkerProcess, run_to_end
 from workers.devserver import DevServer, free_port
 from workflows.contracts import JOB_WORKFLOW, SCHEDULER_TASK_QUEUE, WORKFLOW_TASK_TIMEOUT, job_workflow_id
@@ -67,14 +66,10 @@ ACTIVITY = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[DevServer]:
+def server(tmp_path: Path) -> Iterator[DevServer]:
     """A server of the test's own: all workers poll the same queues."""
-    server = DevServer(server_options(tmp_path / "temporal"))
-    try:
-        server.wait_until_ready()
+    with running_server(server_options(tmp_path / "temporal")) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture
@@ -263,18 +258,12 @@ class TestEnd:
     async def test_a_worker_survives_the_server_and_goes_on_with_the_next(self, tmp_path: Path, folder: Path) -> None:
         """Temporal may be restarted at any time."""
         options = server_options(tmp_path / "temporal")
-        server = DevServer(options)
-        server.wait_until_ready()
-        try:
-            async with ready_worker(folder, server):
-                await asyncio.to_thread(server.process.kill)
-                server.process.wait(limit=timedelta(seconds=10))
-                server = DevServer(options)
-                server.wait_until_ready()
+        with ExitStack() as servers:
+            async with ready_worker(folder, servers.enter_context(running_server(options))):
+                servers.close()
+                server = servers.enter_context(running_server(options))
                 await start_job(await connect_to(server), "three_seconds")
                 await eventually((folder / "ended").exists, limit=timedelta(seconds=40))
-        finally:
-            server.stop()
 
 
 async def event_types(handle: WorkflowHandle[object, object]) -> list[int]:

@@ -3,7 +3,8 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,7 @@ from temporalio import workflow
 from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from tests.temporal_servers import connect_to, server_options, unique
-from workers.devserver import DevServer
+from tests.temporal_servers import connect_to, running_server, server_options, unique
 from workflows.attempt import AttemptOrder, priority_of
 from workflows.job import JobDefinition
 from workflows.run import Run, RunKind
@@ -38,12 +38,8 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
     options = server_options(tmp_path)
     settings = {"matching.enableFairness": "true", "matching.numTaskqueueReadPartitions": "1"}
     settings["matching.numTaskqueueWritePartitions"] = "1"
-    server = DevServer(type(options)(**{**vars(options), "dynamic_config": settings}))
-    try:
-        server.wait_until_ready(limit=timedelta(seconds=60))
+    with running_server(replace(options, dynamic_config=settings)) as server:
         yield await connect_to(server)
-    finally:
-        server.stop()
 
 
 async def turns(client: Client, waiting: list[AttemptOrder]) -> list[AttemptOrder]:

@@ -1,0 +1,61 @@
+"""Who runs what when several processes run the tests: what shares a stack in one of them, and what takes long first.
+
+A unit is the work of one process at a time. Most are a file, whose tests share what its fixtures start. The tests that look at a
+stack of the session are one unit for each stack, whatever their files, so that a run starts each of them once.
+"""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+ROOT: Final = Path(__file__).parents[1]
+
+STACKS: Final = ("api_stack", "author_stack")
+"""Fixtures of a session that start processes, the first of them for each database. Who uses one says so in its parameters."""
+
+_DATABASE: Final = re.compile(r"[\[-](sqlite|postgresql)[-\]]")
+
+LONGEST: Final = (
+    "api_stack sqlite",
+    "api_stack postgresql",
+    "tests/integration/test_dev_stack.py",
+    "tests/integration/test_metrics.py",
+    "tests/integration/test_writing_jobs.py",
+)
+"""Units that take most of a minute or more, the longest first. Each of the others is shorter than what is left beside them."""
+
+UNHURRIED: Final = ("integration", "workflow", "replay")
+"""Folders whose files take longest, in this order."""
+
+
+def unit_of(nodeid: str) -> str:
+    """Say to which unit a test belongs."""
+    file, _, name = nodeid.partition("::")
+    stack, database = _stack_in(file), _DATABASE.search(name)
+    if stack == STACKS[0]:
+        return f"{stack} {database[1]}" if database else file
+    return stack or file
+
+
+def rank_of(nodeid: str) -> int:
+    """Say how early a test is to run, from 0."""
+    unit, folder = unit_of(nodeid), nodeid.split("/")[1]
+    if unit in LONGEST:
+        return LONGEST.index(unit)
+    return len(LONGEST) + (UNHURRIED.index(folder) if folder in UNHURRIED else len(UNHURRIED))
+
+
+@cache
+def _stack_in(file: str) -> str | None:
+    text = (ROOT / file).read_text()
+    return next((name for name in STACKS if f"{name}: ApiStack" in text), None)
+
+
+class UnitScheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives each process a unit at a time, in the order in which they were collected."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
