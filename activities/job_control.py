@@ -22,6 +22,7 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from horarium.encrypted_payload import CannotDecrypt
 from workflows.command import (
     CancelCommand,
     ChangeCommand,
@@ -352,6 +353,8 @@ def translated() -> Iterator[None]:
         raise _refusal(error.cause) from error
     except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
         raise Unavailable(MAYBE_APPLIED) from error
+    except CannotDecrypt as error:
+        raise Unavailable(f"the answer cannot be read, and the request may be applied: {error.message}") from error
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             raise JobIsGone from error

@@ -20,7 +20,7 @@ from activities.database import POSTGRESQL, reading, writing
 from activities.deadline import Deadline
 from activities.mirror_row import storable
 from activities.quota import Quota, Share, Usage, is_too_much
-from activities.tables import API_KEYS, JOBS, TENANTS
+from activities.tables import API_KEYS, JOBS, TASK_QUEUE_GRANTS, TENANTS
 from activities.tables import QUOTA_CLAIMS as CLAIMS
 from workflows.job import Lifecycle
 
@@ -112,8 +112,8 @@ class QuotaStore:
         return await self._deadline.ask(read())
 
     async def list_tenants(self, *, now: datetime) -> list[TenantStanding]:
-        """List everybody who has jobs, keys or a quota, by name; quotas as they are in force."""
-        named = union(*(select(table.c.tenant) for table in (JOBS, API_KEYS, TENANTS)))
+        """List everybody who has jobs, keys, a quota or task queues, by name; quotas as they are in force."""
+        named = union(*(select(table.c.tenant) for table in (JOBS, API_KEYS, TENANTS, TASK_QUEUE_GRANTS)))
 
         async def read() -> Iterable[str]:
             async with reading(self._engine) as connection:

@@ -410,6 +410,16 @@ class AuditRow(Mirror, table=True):
     detail: str | None = Field(default=None, sa_type=Text)
 
 
+class TaskQueueGrantRow(Mirror, table=True):
+    """A pattern of task queues that a tenant's jobs may name. Store; owned by ``task_queue_store``, kept until it is replaced."""
+
+    __tablename__ = "task_queue_grants"
+
+    tenant: str = Field(primary_key=True, sa_type=KEY)
+    pattern: str = Field(primary_key=True, sa_type=KEY)
+    granted_at: datetime = Field(sa_type=UtcDateTime)
+
+
 class CalendarRow(Mirror, table=True):
     """A named set of days. Store; owned by ``calendar_store``, kept until it is deleted."""
 
@@ -451,6 +461,7 @@ TENANTS = _table(TenantRow)
 QUOTA_CLAIMS = _table(QuotaClaimRow)
 AUDIT_ENTRIES = _table(AuditRow)
 CALENDARS = _table(CalendarRow)
+TASK_QUEUE_GRANTS = _table(TaskQueueGrantRow)
 
 # Claims of effects. Store; owned by the SDK's ``effect_sql``, which workers of teams use without us. A claim is kept for a while
 # after it was last asked for (``effect_retention``).

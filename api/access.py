@@ -17,12 +17,28 @@ from api.problem import Forbidden
 
 PREFIX: Final = "/api/v1"
 
+CODEC: Final = "/codec"
+"""Where Temporal's Web UI has its payloads decrypted."""
+
+CODEC_COOKIE: Final = "horarium_key"
+"""There, and there alone, an API key may come in a cookie."""
+
 _OPEN: Final = frozenset(
-    {"/healthz", "/readyz", f"{PREFIX}/healthz", f"{PREFIX}/readyz", f"{PREFIX}/docs", "/docs", "/openapi.json"}
+    {
+        "/healthz",
+        "/readyz",
+        f"{PREFIX}/healthz",
+        f"{PREFIX}/readyz",
+        f"{PREFIX}/docs",
+        "/docs",
+        "/openapi.json",
+        CODEC,
+        f"{CODEC}/key",
+    }
 )
 """They tell nothing of any tenant. The documentation is the same for everybody who has this release."""
 
-_READS: Final = frozenset({f"{PREFIX}/preview"})
+_READS: Final = frozenset({f"{PREFIX}/preview", f"{CODEC}/decode"})
 """Asked by POST, for they have a body, and change nothing."""
 
 _ADMINISTERS: Final = frozenset({f"{PREFIX}/audit"})
@@ -61,11 +77,20 @@ async def admit(request: Request) -> Caller:
     if needed is None:
         return NOBODY
     ring: KeyRing = request.app.state.key_ring
-    caller = await ring.identify(request.headers.getlist("authorization"), now=datetime.now(UTC))
+    caller = await ring.identify(_credentials_in(request, path=route.path_format), now=datetime.now(UTC))
     if not caller.may(needed):
         raise Forbidden(needed)
     CALLER.set(caller)
     return caller
+
+
+def _credentials_in(request: Request, *, path: str) -> list[str]:
+    """List what the request shows as its key, as the header has it."""
+    headers = request.headers.getlist("authorization")
+    cookie = request.cookies.get(CODEC_COOKIE)
+    if headers or cookie is None or not path.startswith(f"{CODEC}/"):
+        return headers
+    return [f"Bearer {cookie}"]
 
 
 async def _tenant_of(caller: Annotated[Caller, Depends(admit)]) -> str:

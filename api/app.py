@@ -30,11 +30,14 @@ from activities.queries import Queries
 from activities.quota_store import QuotaStore
 from activities.redrive import Redriver
 from activities.schema import migrate_when_possible
+from activities.task_queue_store import TaskQueueStore
 from api.access import PREFIX, admit
 from api.audit import Audit
 from api.calendar_routes import calendar_router
 from api.calendar_service import CalendarService
 from api.change_service import ChangeService
+from api.codec_origins import CodecOrigins
+from api.codec_routes import codec_router
 from api.dead_letter_routes import dead_letter_router
 from api.dead_letter_service import DeadLetterService
 from api.downstream_routes import downstream_router
@@ -49,11 +52,13 @@ from api.server_address import is_loopback
 from api.service import JobService
 from api.steer_routes import steer_router
 from api.steer_service import SteerService
+from api.task_queue import TaskQueues
 from api.team_routes import team_router
 from api.telemetry import REQUEST_TELEMETRY, metrics_router
 from api.temporal_link import TemporalLinks
 from api.temporal_probe import TemporalProbe
 from workers.connection import open_client, register_search_attributes
+from workers.encryption import ciphers_of
 from workers.settings import Settings
 from workers.telemetry import Telemetry, unexported_telemetry
 from workflows.error import Unavailable
@@ -133,6 +138,7 @@ def create_app(settings: Settings, *, telemetry: Telemetry | None = None) -> Fas
         redoc_url=None,
         dependencies=[Depends(admit)],
     )
+    app.add_middleware(CodecOrigins, ui_url=settings.ui_url)
     app.add_middleware(Front)
     app.state.telemetry = telemetry or unexported_telemetry()
     app.state.requires_if_match = settings.require_if_match
@@ -142,6 +148,7 @@ def create_app(settings: Settings, *, telemetry: Telemetry | None = None) -> Fas
     app.include_router(downstream_router)
     app.include_router(team_router)
     app.include_router(calendar_router)
+    app.include_router(codec_router)
     app.include_router(metrics_router)
     app.include_router(health_router)
     app.include_router(health_router, prefix=PREFIX, include_in_schema=False)
@@ -173,6 +180,7 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
     writer = MirrorWriter(settings.database_url, options=WriterOptions(budget=DATABASE_PATIENCE, pause=timedelta(0)))
     stack.push_async_callback(writer.close)
     client = await open_client(settings, name="horarium-api")
+    app.state.namespace, app.state.ciphers = client.namespace, ciphers_of(settings)
     telemetry: Telemetry = app.state.telemetry
     await stack.enter_async_context(
         telemetry.watching(database_url=settings.database_url, writer=writer, client=client)
@@ -181,7 +189,10 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
     links = TemporalLinks(ui_url=settings.ui_url, namespace=client.namespace)
     control = JobControl(client, find_search_attributes=partial(register_search_attributes, client))
     audit = app.state.audit = Audit(log)
-    quotas = app.state.quotas = Quotas(shares)
+    grants = TaskQueueStore(engine, limit=DATABASE_PATIENCE)
+    stack.push_async_callback(grants.close)
+    task_queues = TaskQueues(grants)
+    quotas = app.state.quotas = Quotas(shares, task_queues=task_queues)
     calendars = CalendarStore(engine, limit=DATABASE_PATIENCE)
     stack.push_async_callback(calendars.close)
     jobs = JobService(
@@ -193,9 +204,12 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
         links=links,
         audit=audit,
         quotas=quotas,
+        task_queues=task_queues,
     )
     app.state.service = jobs
-    app.state.changes = ChangeService(jobs=jobs, queries=queries, control=control, audit=audit, quotas=quotas)
+    app.state.changes = ChangeService(
+        jobs=jobs, queries=queries, control=control, audit=audit, quotas=quotas, task_queues=task_queues
+    )
     app.state.steering = SteerService(jobs=jobs, queries=queries, control=control, audit=audit)
     redriver = Redriver(queries=queries, control=control, writer=writer)
     app.state.dead_letters = DeadLetterService(

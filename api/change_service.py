@@ -24,6 +24,7 @@ from api.quota import Quotas
 from api.registration import changed_state, new_command_key
 from api.request import Precondition
 from api.service import JobService
+from api.task_queue import TaskQueues
 from workflows.change import FIRING, is_same_definition
 from workflows.command import ChangeCommand
 from workflows.contracts import JOB_ID_PATTERN
@@ -46,9 +47,17 @@ class ChangeService:
     """Changes of jobs, on behalf of one tenant a call."""
 
     def __init__(
-        self, *, jobs: JobService, queries: Queries, control: JobControl, audit: Audit, quotas: Quotas
+        self,
+        *,
+        jobs: JobService,
+        queries: Queries,
+        control: JobControl,
+        audit: Audit,
+        quotas: Quotas,
+        task_queues: TaskQueues,
     ) -> None:
         self._jobs = jobs
+        self._task_queues = task_queues
         self._audit = audit
         self._quotas = quotas
         self._queries = queries
@@ -60,7 +69,7 @@ class ChangeService:
         """Create a job, or replace the one that is there.
 
         Raises:
-            InvalidRequest: the body is wrong, or its payload is none that the job's workers take.
+            InvalidRequest: the body is wrong, its task queue is not the tenant's, or its payload is none that its workers take.
             InvalidSchedule: the new schedule never fires.
             RevisionMismatch: the job has another revision than the caller has seen.
             PreconditionRequired: the caller does not say which it has seen, and must.
@@ -156,6 +165,8 @@ class ChangeService:
         if old.schedule != new.schedule:
             check = partial(check_fires, request.schedule, job_id=before.job_id, after=datetime.now(UTC))
             await to_thread.run_sync(check)
+        if old.target.task_queue != new.target.task_queue:
+            await self._task_queues.require(new.target, tenant=before.tenant)
         is_other_call = (old.target, old.payload) != (new.target, new.payload)
         warnings = await self._jobs.check_payload(new) if is_other_call else ()
         await self._jobs.require_temporal()

@@ -19,6 +19,7 @@ from pydantic import JsonValue
 from api.cli_calendars import calendars_app
 from api.cli_dead_letters import dead_letters_app
 from api.cli_downstreams import downstreams_app
+from api.cli_encryption import encryption_app
 from api.cli_input import (
     API_KEY,
     KEY_VARIABLE,
@@ -65,6 +66,7 @@ app.add_typer(downstreams_app, name="downstreams")
 app.add_typer(keys_app, name="keys")
 app.add_typer(tenants_app, name="tenants")
 app.add_typer(calendars_app, name="calendars")
+app.add_typer(encryption_app, name="encryption")
 
 DISTRIBUTION: Final = "horarium-server"
 

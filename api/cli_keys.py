@@ -41,7 +41,7 @@ def create_key(
     key = ApiKey(
         key_id=key_id,
         tenant=read_tenant(tenant),
-        name=_read_name(name),
+        name=read_name(name, argument="NAME"),
         scope=_read_scope(scope),
         secret_hash=secret_hash,
         created_at=now,
@@ -115,14 +115,15 @@ def read_tenant(text: str) -> str:
     return text
 
 
-def _read_name(text: str) -> str:
+def read_name(text: str, *, argument: str) -> str:
+    """Read what people call something. Raises ``BadInput``."""
     from api.field import Name
 
     try:
         return TypeAdapter(Name).validate_python(text)
     except ValidationError as error:
         reason = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise BadInput(f"NAME: {reason[:1].lower()}{reason[1:]}") from error
+        raise BadInput(f"{argument}: {reason[:1].lower()}{reason[1:]}") from error
 
 
 def _read_scope(text: str) -> Scope:

@@ -193,8 +193,23 @@ def print_keys(keys: Sequence[Mapping[str, JsonValue]]) -> None:
 def print_tenants(tenants: Sequence[Mapping[str, JsonValue]]) -> None:
     """Show tenants, a line each."""
     names = ("tenant", "jobs", "max_jobs", "fires_per_minute", "max_fires_per_minute")
-    rows = [[_text(tenant[name]) for name in names] for tenant in tenants]
-    _print_table(("TENANT", "JOBS", "OF", "FIRES A MINUTE", "OF"), rows, empty="no tenants")
+    rows = [
+        [*(_text(tenant[name]) for name in names), ", ".join(map(_text, _list(tenant["task_queues"])))]
+        for tenant in tenants
+    ]
+    _print_table(("TENANT", "JOBS", "OF", "FIRES A MINUTE", "OF", "TASK QUEUES"), rows, empty="no tenants")
+
+
+def print_encryption_keys(keys: Sequence[Mapping[str, JsonValue]]) -> None:
+    """Show which keys open workflows need, a line each."""
+    rows = [[_text(key["key_id"] or "(not encrypted)"), _text(key["open_workflows"]), _part_of(key)] for key in keys]
+    _print_table(("KEY", "OPEN WORKFLOWS", ""), rows, empty="no keys, and no open workflows")
+
+
+def _part_of(key: Mapping[str, JsonValue]) -> str:
+    if not key["is_known"]:
+        return "not in the file of keys"
+    return "encrypts" if key["encrypts"] else ""
 
 
 def print_changes(changes: Sequence[Mapping[str, JsonValue]]) -> None:

@@ -13,6 +13,7 @@ from pydantic.json_schema import models_json_schema
 
 from api.access import needed_scope
 from api.calendar_body import CalendarBody
+from api.codec import CodecBody
 from api.dead_letter_body import BulkRedriveBody
 from api.job_body import JobBody
 from api.merge_patch import MEDIA_TYPE as MERGE_PATCH
@@ -172,11 +173,19 @@ _CALENDAR_EXAMPLES: Final = {
     "a stock exchange": {"value": {"holidays": {"market": "XNYS"}}},
 }
 
+_CODEC_EXAMPLES: Final = {
+    "not encrypted": {
+        "summary": "Comes back as it is",
+        "value": {"payloads": [{"metadata": {"encoding": "anNvbi9wbGFpbg=="}, "data": "eyJhIjogMX0="}]},
+    },
+}
+
 _BODIES: Final[tuple[type[BaseModel], ...]] = (
     JobBody,
     PreviewBody,
     BulkRedriveBody,
     CalendarBody,
+    CodecBody,
     PauseBody,
     ResumeBody,
     TriggerBody,
@@ -236,6 +245,19 @@ WRITE_CALENDAR_BODY: Final = {
     key: value
     for key, value in _json_body({"$ref": f"{_SCHEMAS}CalendarBody"}, _CALENDAR_EXAMPLES).items()
     if key == "requestBody"
+}
+
+_NAMESPACE: Final = {
+    "name": "X-Namespace",
+    "in": "header",
+    "required": False,
+    "description": "As Temporal's Web UI sends it. Another one than that in which this service keeps its jobs is refused.",
+    "schema": {"type": "string", "maxLength": 1_000},
+}
+
+CODEC_BODY: Final = {
+    "requestBody": _json_body({"$ref": f"{_SCHEMAS}CodecBody"}, _CODEC_EXAMPLES)["requestBody"],
+    "parameters": [_NAMESPACE],
 }
 
 

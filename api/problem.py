@@ -113,6 +113,10 @@ class Forbidden(HorariumError):
         self.needed = needed
 
 
+class ForeignPayload(HorariumError):
+    """A payload that is not the caller's to see."""
+
+
 class QuotaExceeded(HorariumError):
     """The tenant has as much as it may have."""
 
@@ -177,6 +181,10 @@ _TABLE: Final[tuple[tuple[type[HorariumError], _Kind], ...]] = (
     (
         Forbidden,
         _Kind(status=HTTPStatus.FORBIDDEN, name="forbidden", title="The API key is not good for this."),
+    ),
+    (
+        ForeignPayload,
+        _Kind(status=HTTPStatus.FORBIDDEN, name="foreign-payload", title="The payload is not the caller's."),
     ),
     (
         QuotaExceeded,

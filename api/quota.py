@@ -1,6 +1,6 @@
 """Quotas of tenants: what a job takes of them, and that it is claimed before anything is done."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from activities.quota_store import Exceeded, QuotaStore, TenantStanding
 from api.problem import QuotaExceeded, QuotaProblem
+from api.task_queue import TaskQueues
 from workflows.error import HorariumError, Unavailable
 from workflows.fire_times import shortest_gap
 from workflows.schedule import Schedule
@@ -23,13 +24,18 @@ class QuotaAnswer(BaseModel):
     max_jobs: int | None = Field(description="null: no limit.")
     fires_per_minute: float = Field(description="Of all these jobs together, each at its densest.")
     max_fires_per_minute: float | None = Field(description="null: no limit.")
+    task_queues: list[str] = Field(
+        description="Patterns of the task queues that its jobs may name, beside the default one; empty: any that no other "
+        "tenant has."
+    )
 
 
 class Quotas:
     """The quotas of all tenants."""
 
-    def __init__(self, store: QuotaStore) -> None:
+    def __init__(self, store: QuotaStore, *, task_queues: TaskQueues) -> None:
         self._store = store
+        self._task_queues = task_queues
 
     @asynccontextmanager
     async def claiming(self, job_id: str, schedule: Schedule, *, tenant: str) -> AsyncIterator[None]:
@@ -60,7 +66,8 @@ class Quotas:
 
     async def describe(self, *, tenant: str) -> QuotaAnswer:
         """Say how a tenant stands."""
-        return describe_standing(await self._store.read_standing(tenant, now=datetime.now(UTC)))
+        standing = await self._store.read_standing(tenant, now=datetime.now(UTC))
+        return describe_standing(standing, task_queues=await self._task_queues.granted_to(tenant))
 
 
 def fires_per_minute(schedule: Schedule, *, job_id: str) -> float:
@@ -69,14 +76,15 @@ def fires_per_minute(schedule: Schedule, *, job_id: str) -> float:
     return 0.0 if gap is None else timedelta(minutes=1) / gap
 
 
-def describe_standing(standing: TenantStanding) -> QuotaAnswer:
-    """Say a quota, and what is taken of it."""
+def describe_standing(standing: TenantStanding, *, task_queues: Iterable[str]) -> QuotaAnswer:
+    """Say a quota, what is taken of it, and which task queues go with it."""
     return QuotaAnswer(
         tenant=standing.tenant,
         jobs=standing.usage.jobs,
         max_jobs=standing.quota.jobs,
         fires_per_minute=standing.usage.fires_per_minute,
         max_fires_per_minute=standing.quota.fires_per_minute,
+        task_queues=list(task_queues),
     )
 
 

@@ -31,6 +31,7 @@ KEY_LIMIT: Final = 255
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
 
 JSON: Final = "application/json"
+FORM: Final = "application/x-www-form-urlencoded"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,24 +65,18 @@ class Precondition:
             raise RevisionMismatch(f"the job has revision {found.revision}")
 
 
-async def read_json(request: Request) -> JsonValue:
+async def read_json(request: Request, *, limit: int = BODY_LIMIT) -> JsonValue:
     """Read the body as JSON, unfit values included: see ``require_fit``.
 
     Raises:
         UnsupportedMedia: it is not sent as JSON. A browser sends nothing else to another origin without asking first.
-        TooLarge: it is longer than ``BODY_LIMIT``.
+        TooLarge: it is longer than ``limit`` bytes.
         TooSlow: it is not there after ``BODY_WITHIN``.
         InvalidRequest: see ``parse_json``.
     """
     if not _is_json(request.headers.get("content-type")):
         raise UnsupportedMedia("send the body with Content-Type: application/json")
-    try:
-        async with asyncio.timeout(BODY_WITHIN.total_seconds()):
-            body = await _read_bounded(request)
-    except TimeoutError as error:
-        raise TooSlow(f"a body is waited for {BODY_WITHIN.seconds} seconds") from error
-    except ClientDisconnect as error:
-        raise TooSlow("the sender has gone") from error
+    body = await _read_in_time(request, limit=limit)
     if not body:
         raise InvalidRequest(FieldError(pointer="", detail="the body is empty"))
     return parse_json(body)
@@ -89,12 +84,19 @@ async def read_json(request: Request) -> JsonValue:
 
 async def read_json_if_any(request: Request) -> JsonValue:
     """Read a body that may be left out, which is as good as an empty object. Raises as ``read_json`` does."""
-    body = await _read_bounded(request)
+    body = await _read_in_time(request, limit=BODY_LIMIT)
     if not body:
         return {}
     if not _is_json(request.headers.get("content-type")):
         raise UnsupportedMedia("send the body with Content-Type: application/json")
     return parse_json(body)
+
+
+async def read_form(request: Request) -> str:
+    """Read the body of a form, as it was sent. Raises as ``read_json`` does."""
+    if _content_type(request.headers.get("content-type")) != FORM:
+        raise UnsupportedMedia(f"send a form with Content-Type: {FORM}")
+    return (await _read_in_time(request, limit=BODY_LIMIT)).decode("ascii", errors="replace")
 
 
 async def read_merge_patch(request: Request) -> JsonValue:
@@ -147,19 +149,29 @@ def _content_type(header: str | None) -> str:
     return message.get_content_type()
 
 
-async def _read_bounded(request: Request) -> bytes:
+async def _read_in_time(request: Request, *, limit: int) -> bytes:
+    try:
+        async with asyncio.timeout(BODY_WITHIN.total_seconds()):
+            return await _read_bounded(request, limit=limit)
+    except TimeoutError as error:
+        raise TooSlow(f"a body is waited for {BODY_WITHIN.seconds} seconds") from error
+    except ClientDisconnect as error:
+        raise TooSlow("the sender has gone") from error
+
+
+async def _read_bounded(request: Request, *, limit: int) -> bytes:
     announced = _announced_size(request)
-    if announced > DISCARD_LIMIT or (announced > BODY_LIMIT and _waits_for_leave(request)):
-        raise _too_large()
+    if announced > DISCARD_LIMIT or (announced > limit and _waits_for_leave(request)):
+        raise _too_large(limit)
     body, size = bytearray(), 0
     async for chunk in request.stream():
         size += len(chunk)
-        if size <= BODY_LIMIT:
+        if size <= limit:
             body += chunk
         elif size > DISCARD_LIMIT:
             break
-    if size > BODY_LIMIT:
-        raise _too_large()
+    if size > limit:
+        raise _too_large(limit)
     return bytes(body)
 
 
@@ -172,5 +184,5 @@ def _announced_size(request: Request) -> int:
     return int(size) if size.isdecimal() and len(size) < 19 else 0
 
 
-def _too_large() -> TooLarge:
-    return TooLarge(f"a body may have {BODY_LIMIT} bytes")
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"a body may have {limit} bytes")

@@ -17,6 +17,7 @@ from activities.schema import migrate
 from api.app import create_app
 from api.server_address import is_loopback
 from workers.connection import connect_options
+from workers.encryption import ciphers_of
 from workers.settings import InvalidSettings, Settings, variable_of
 from workers.telemetry import open_telemetry
 from workflows.error import Unavailable
@@ -99,8 +100,9 @@ async def _may_have_keys(database_url: str) -> bool:
 
 
 def _require_readable(settings: Settings) -> None:
-    """Refuse addresses that cannot be any. Whether somebody answers there is another question."""
+    """Refuse addresses that cannot be any, and keys that cannot be used. Whether somebody answers is another question."""
     connect_options(settings)
+    ciphers_of(settings)
     try:
         open_database(settings.database_url)
     except InvalidDatabaseUrl as error:

@@ -39,6 +39,7 @@ from api.payload_check import check_payload
 from api.quota import Quotas
 from api.registration import deleted_record, first_state, new_command_key, new_job_id
 from api.request import Precondition
+from api.task_queue import TaskQueues
 from api.temporal_link import TemporalLinks
 from api.temporal_probe import TemporalProbe
 from api.upcoming import undecided_entries, upcoming_fires
@@ -76,8 +77,10 @@ class JobService:
         links: TemporalLinks,
         audit: Audit,
         quotas: Quotas,
+        task_queues: TaskQueues,
     ) -> None:
         self._queries = queries
+        self._task_queues = task_queues
         self._audit = audit
         self._quotas = quotas
         self._calendars = calendars
@@ -90,7 +93,7 @@ class JobService:
         """Register a job; it is readable when this returns. Repeated with its key, it finds what it did before.
 
         Raises:
-            InvalidRequest: the body is wrong, or its payload is none that the job's workers take.
+            InvalidRequest: the body is wrong, its task queue is not the tenant's, or its payload is none that its workers take.
             InvalidSchedule: the job would never fire.
             Conflict: there is a job of this id.
             QuotaExceeded: the tenant has as much as it may have.
@@ -108,8 +111,11 @@ class JobService:
     ) -> tuple[str, ...]:
         """Register a job, in the caller's turn; answers warnings. Raises as ``create_job`` does."""
         is_new = before is None or before.lifecycle is Lifecycle.DELETED
+        warnings: tuple[str, ...] = ()
         # A repeated request is answered as before, whatever its workers say by now.
-        warnings = await self.check_payload(request.definition) if is_new else ()
+        if is_new:
+            await self._task_queues.require(request.definition.target, tenant=tenant)
+            warnings = await self.check_payload(request.definition)
         await self.write_through(MirrorBatch(job=await self._register(request, tenant=tenant, key=key, before=before)))
         return warnings
 

@@ -17,10 +17,12 @@ from typing import Final, TypeVar
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, GetSystemInfoRequest
 from temporalio.client import Client
+from temporalio.converter import DataConverter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 from workers.call_trace import client_interceptors, client_plugins
+from workers.encryption import encrypted
 from workers.settings import InvalidSettings, Settings, variable_of
 from workflows.contracts import SEARCH_ATTRIBUTES
 from workflows.data_converter import DATA_CONVERTER
@@ -84,20 +86,26 @@ async def enter_namespace(settings: Settings, *, name: str) -> Namespace:
 async def connect(settings: Settings, *, name: str, patience: timedelta | None = None) -> Client:
     """Connect, and wait for a server that does not answer yet.
 
-    Raises ``InvalidSettings`` for an address that cannot be one, and ``TimeoutError`` after ``patience``.
+    Raises ``InvalidSettings`` for an address that cannot be one and for encryption keys that cannot be used, and ``TimeoutError``
+    after ``patience``.
     """
     options = connect_options(settings)
+    converter = encrypted(DATA_CONVERTER, settings)
 
     async def open_client_now() -> Client:
-        return await _open(options, identity=identity_of(name), lazy=False)
+        return await _open(options, converter, identity=identity_of(name), lazy=False)
 
     async with asyncio.timeout(None if patience is None else patience.total_seconds()):
         return await _when_there(open_client_now, what=f"server {options.get('target_host')}")
 
 
 async def open_client(settings: Settings, *, name: str) -> Client:
-    """Make a client that connects when it is first used: for processes that are of use without Temporal."""
-    return await _open(connect_options(settings), identity=identity_of(name), lazy=True)
+    """Make a client that connects when it is first used: for processes that are of use without Temporal.
+
+    Raises ``InvalidSettings``.
+    """
+    options, converter = connect_options(settings), encrypted(DATA_CONVERTER, settings)
+    return await _open(options, converter, identity=identity_of(name), lazy=True)
 
 
 def connect_options(settings: Settings) -> ClientConnectConfig:
@@ -163,11 +171,11 @@ async def _when_there(ask: Callable[[], Awaitable[Answer]], *, what: str) -> Ans
         await asyncio.sleep(TRY_EVERY.total_seconds())
 
 
-async def _open(options: ClientConnectConfig, *, identity: str, lazy: bool) -> Client:
+async def _open(options: ClientConnectConfig, converter: DataConverter, *, identity: str, lazy: bool) -> Client:
     try:
         return await Client.connect(
             **options,
-            data_converter=DATA_CONVERTER,
+            data_converter=converter,
             identity=identity,
             lazy=lazy,
             interceptors=client_interceptors(),

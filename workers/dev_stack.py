@@ -204,7 +204,14 @@ def _temporal(options: DevOptions) -> Service:
     async def is_ready() -> bool:
         return await answers(options.temporal_port)
 
-    server = DevServerOptions(data_dir=options.data_dir, port=options.temporal_port, ui_port=options.ui_port)
+    server = DevServerOptions(
+        data_dir=options.data_dir,
+        port=options.temporal_port,
+        ui_port=options.ui_port,
+        codec_endpoint=f"{_url(options.api_port)}/codec"
+        if os.environ.get(variable_of("encryption_keys_file"))
+        else None,
+    )
     return Service(command=temporal_command(server), is_ready=is_ready)
 
 

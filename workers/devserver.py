@@ -59,6 +59,9 @@ class DevServerOptions:
     ui_port: int | None = 8233
     """``None``: no Web UI."""
 
+    codec_endpoint: str | None = None
+    """Where the Web UI has payloads decrypted."""
+
     metrics_port: int | None = None
     """``None``: one that is free."""
 
@@ -122,6 +125,8 @@ def _server_arguments(options: DevServerOptions) -> Iterator[str]:
         yield "--headless"
     else:
         yield from ("--ui-port", str(options.ui_port), "--ui-disable-news-fetch")
+    if options.codec_endpoint is not None:
+        yield from ("--ui-codec-endpoint", options.codec_endpoint)
     if options.metrics_port is not None:
         yield from ("--metrics-port", str(options.metrics_port))
 

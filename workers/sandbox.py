@@ -15,7 +15,7 @@ from typing import Final
 
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
-from temporalio.converter import SerializationContext, StorageDriverStoreContext
+from temporalio.converter import SerializationContext, StorageDriverStoreContext, WorkflowSerializationContext
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 from temporalio.workflow import Info, SandboxImportNotificationPolicy
@@ -80,24 +80,27 @@ class _Runner(SandboxedWorkflowRunner):
     """Makes sandboxes that are not entered to ask for contexts."""
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
-        return _Instance(super().create_instance(det))
+        context = WorkflowSerializationContext(namespace=det.info.namespace, workflow_id=det.info.workflow_id)
+        return _Instance(super().create_instance(det), context)
 
 
 class _Instance(WorkflowInstance):
     """A workflow in its sandbox.
 
-    Says of every value that it has no context: ``data_converter`` makes nothing of one. A codec or a store that does would
-    need it again.
+    Says of every value that it is the workflow's own. Nobody makes more of a context than whose value it is, and whatever a
+    workflow of ours sends, to activities and to other workflows, is its own tenant's. A codec that needs to know more, or a
+    store, would need to ask again.
     """
 
-    def __init__(self, sandboxed: WorkflowInstance) -> None:
+    def __init__(self, sandboxed: WorkflowInstance, context: SerializationContext) -> None:
         self._sandboxed = sandboxed
+        self._context = context
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         return self._sandboxed.activate(act)
 
     def get_serialization_context(self, command_info: object) -> SerializationContext | None:
-        return None
+        return self._context
 
     def get_external_store_context(self, command_info: object) -> StorageDriverStoreContext:
         return NOBODY

@@ -167,6 +167,10 @@ class Settings(BaseSettings):
     temporal_namespace: str | None = None
     """Default: Temporal's own environment and profile; without these, ``default``."""
 
+    encryption_keys_file: Path | None = None
+    """File of the keys that payloads in Temporal are encrypted with, the same for all processes: ``docs/encryption.md``. Default:
+    nothing is encrypted."""
+
     role: Annotated[Role, BeforeValidator(_to_lower)] = Role.BOTH
 
     activities: Names = ()

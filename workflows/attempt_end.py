@@ -5,8 +5,9 @@ workflow from going on.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from pydantic import JsonValue
@@ -16,6 +17,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, CancelledError, FailureError, TimeoutError, TimeoutType
 
 from horarium import AttemptReport, parse_attempt_report
+from horarium.encrypted_payload import CANNOT_DECRYPT, ENCODING
 from workflows.resilience import AttemptEnd
 from workflows.run import MESSAGE_LIMIT, RESULT_LIMIT, AttemptStatus, Failure, Run
 
@@ -26,6 +28,11 @@ UNKNOWN_ACTIVITY_TYPES: Final = frozenset({"NotFoundError", "ActivityNotRegister
 """What the Python and Java SDKs, and the Go SDK, call an activity that the worker does not have."""
 
 UNKNOWN_ACTIVITY_WORDS: Final = ("not registered", "unable to find activitytype")
+
+KEYLESS: Final = "the worker that took it cannot read encrypted payloads: give it the encryption keys"
+
+CAUSES_READ: Final = 10
+"""Of a failure. Decoding fails one or two causes deep."""
 
 SILENT: Final = "no heartbeat in time: the worker died, hung or was cut off"
 
@@ -85,6 +92,9 @@ def _end_of_application_error(run: Run, error: ApplicationError) -> AttemptEnd:
     )
     if _is_unknown_activity(error):
         return AttemptEnd(run_id=run.run_id, status=AttemptStatus.FAILED, failure=failure, unknown_activity=True)
+    if (missing := _missing_key(error)) is not None and report is None:
+        failure = Failure(type=CANNOT_DECRYPT, message=clip(missing))
+        return AttemptEnd(run_id=run.run_id, status=AttemptStatus.FAILED, failure=failure, cannot_decrypt=True)
     return _end(run, AttemptStatus.FAILED, failure, report)
 
 
@@ -92,6 +102,23 @@ def _is_unknown_activity(error: ApplicationError) -> bool:
     # Job code may raise a NotFoundError of its own; the worker's has no report of an attempt, and says "not registered".
     words = error.message.lower()
     return error.type in UNKNOWN_ACTIVITY_TYPES and any(each in words for each in UNKNOWN_ACTIVITY_WORDS)
+
+
+def _missing_key(error: ApplicationError) -> str | None:
+    """Say what a worker lacks that could not decrypt what it was given; ``None`` where that is not why it failed."""
+    for each in islice(_with_causes(error), CAUSES_READ):
+        if each.type == CANNOT_DECRYPT:
+            return f"the worker that took it cannot decrypt what it was given: {each.message}"
+        if ENCODING in each.message:
+            # A worker without our codec, in whatever words of its SDK.
+            return KEYLESS
+    return None
+
+
+def _with_causes(error: BaseException | None) -> Iterator[ApplicationError]:
+    while isinstance(error, ApplicationError):
+        yield error
+        error = error.cause
 
 
 def _end(run: Run, status: AttemptStatus, failure: Failure, report: AttemptReport | None) -> AttemptEnd:

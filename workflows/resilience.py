@@ -46,6 +46,9 @@ class AttemptEnd:
     unknown_activity: bool = False
     """A worker took it and does not know the activity. No attempt of the job's code was made."""
 
+    cannot_decrypt: bool = False
+    """A worker took it and lacks an encryption key. No attempt of the job's code was made. ``failure`` says so."""
+
     not_started: bool = False
     """No worker took it in time."""
 
@@ -84,7 +87,7 @@ def decide_after_attempt(
             "reason": None,
         }
     )
-    if end.unknown_activity or end.parked_until is not None:
+    if _was_not_made(end):
         parked = _unless_overdue(_park(run, end, now=now, draw=draw), definition, now=now)
         return Settlement(run=parked, attempt=None)
     attempt = _attempt_row(run, end, now=now)
@@ -107,9 +110,14 @@ def decide_after_attempt(
     return Settlement(run=ended, attempt=attempt)
 
 
+def _was_not_made(end: AttemptEnd) -> bool:
+    """Say whether no attempt was made, and one should be later."""
+    return end.unknown_activity or end.cannot_decrypt or end.parked_until is not None
+
+
 def _has_begun(run: Run, end: AttemptEnd) -> bool:
     """Say whether a worker began the attempt: one that no worker was seen to take, and that was then called off, it did not."""
-    if end.not_started or end.unknown_activity or end.parked_until is not None:
+    if end.not_started or _was_not_made(end):
         return False
     return (
         end.status is not AttemptStatus.CANCELLED or end.started_at is not None or run.status is not RunStatus.PENDING

@@ -132,7 +132,8 @@ def _end_of_child(run: Run, cause: BaseException | None, *, task_queue: str) -> 
         case ActivityError() | ChildWorkflowError():
             return _failed(run, _failure_inside(run, cause, task_queue=task_queue))
         case _:
-            return replace(end_of_failure(run, cause, task_queue=task_queue), unknown_activity=False)
+            end = end_of_failure(run, cause, task_queue=task_queue)
+            return replace(end, unknown_activity=False, cannot_decrypt=False)
 
 
 def _failure_inside(run: Run, error: ActivityError | ChildWorkflowError, *, task_queue: str) -> Failure:

@@ -1,8 +1,10 @@
 """A worker with something altered in its code that no setting changes: ``python -m tests.bench.altered_worker sandbox=off``."""
 
+import os
 import sys
 import tempfile
 from datetime import timedelta
+from pathlib import Path
 
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import PollerBehaviorSimpleMaximum, UnsandboxedWorkflowRunner
@@ -10,6 +12,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 import workers.connection
 import workers.worker
+from horarium.encryption_keys import VARIABLE, draw_key
 from workers.__main__ import serve_until_signalled
 from workers.process import run_process, settings_of_environment
 from workers.sandbox import strict_runner
@@ -31,6 +34,10 @@ def alter(what: str) -> None:
             vars(workers.worker)["keep_compiled"] = lambda _: None
             sys.dont_write_bytecode = True
             sys.pycache_prefix = tempfile.mkdtemp(prefix="horarium-bench-")
+        case "encryption=on":
+            file = Path(tempfile.mkdtemp(prefix="horarium-bench-"), "keys")
+            file.write_text(draw_key("bench"))
+            os.environ[VARIABLE] = str(file)
         case "sandbox=off":
             vars(workers.worker)["strict_runner"] = UnsandboxedWorkflowRunner
         case _:

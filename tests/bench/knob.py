@@ -53,11 +53,13 @@ KNOBS: Final = (
     _alter("sticky_timeout", "10s"),
     _alter("contexts", "asked"),
     _alter("converter", "pydantic"),
+    _alter("encryption", "on"),
     _alter("sandbox", "off"),
     Setting(column=L),
     _set("batch_size", 1, L),
     _alter("contexts", "asked", L),
     _alter("modules", "compiled each time", L),
+    _alter("encryption", "on", L),
     _alter("sandbox", "off", L),
 )
 """The threshold between the two sleeps is the difference between the two columns as they come."""

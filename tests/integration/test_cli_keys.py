@@ -5,11 +5,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
 from activities.api_key import read_key
 from api.cli import _run as run_command
+from horarium.encryption_keys import read_keys
 from tests.api_keys import new_key
 from tests.api_server import serving
 from tests.worker_process import environment
@@ -74,9 +76,38 @@ def test_a_quota_is_settled_in_part_and_given_back(sqlite_url: str) -> None:
     assert (tenant["tenant"], tenant["max_jobs"], tenant["max_fires_per_minute"]) == ("acme", 9, 0.5)
 
 
+def test_task_queues_are_granted_shown_and_taken_back(sqlite_url: str) -> None:
+    """As a whole each time; with a note where jobs name what they might not any more."""
+    here = {"database_url": sqlite_url}
+    granted = run("tenants", "set-task-queues", "acme", "reports", "acme-*", "reports", settings=here)
+    assert granted.stdout == "acme: task queues acme-*, reports\n"
+    assert granted.stderr == ""
+    assert "acme-*, reports" in run("tenants", "list", settings=here).stdout
+    taken = run("tenants", "set-task-queues", "acme", "--none", settings=here)
+    assert taken.stdout == "acme: task queues any that no other tenant has\n"
+
+
+def test_a_new_encryption_key_is_a_line_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the id that was asked for, or one of the day; nothing else is printed, so that it can be appended."""
+    for options in (["--id", "first"], []):
+        monkeypatch.setattr(sys, "argv", ["horarium", "encryption", "new-key", *options])
+        assert run_command() == 0
+    file = tmp_path / "keys"
+    file.write_text(capsys.readouterr().out)
+    first, second = read_keys(file)
+    assert first.key_id == "first"
+    assert second.key_id.startswith("20")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["encryption", "new-key", "--id", "a b"], "--id: an id has 1 to 63 letters"),
+        (["tenants", "set-task-queues", "acme"], "give patterns of task queues, or --none"),
+        (["tenants", "set-task-queues", "acme", "x", "--none"], "give patterns of task queues, or --none"),
+        (["tenants", "set-task-queues", "acme", "x" * 201], "PATTERN: string should have at most 200 characters"),
         (["keys", "create", "x", "--scope", "root"], "--scope: use one of read, operate, write, admin, metrics"),
         (["keys", "create", "x", "--scope", "read", "--tenant", "a/b"], "--tenant: a tenant is named by"),
         (["keys", "create", "x", "--scope", "read", "--expires", "soon"], "--expires: give a span"),

@@ -25,7 +25,7 @@ TABLES = {
     "gate_reports",
     "calendars",
 }
-TABLES |= {"api_keys", "tenants", "quota_claims", "audit_entries"}
+TABLES |= {"api_keys", "tenants", "quota_claims", "audit_entries", "task_queue_grants"}
 
 
 async def _tables(url: str) -> set[str]:

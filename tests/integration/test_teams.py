@@ -13,6 +13,7 @@ from activities.api_key import Scope
 from activities.database import open_database
 from activities.quota import Quota
 from activities.quota_store import QuotaStore
+from activities.task_queue_store import TaskQueueStore
 from tests.api_keys import add_key, entry_of, new_key, with_key
 from tests.api_stack import ApiStack, running_stack
 from tests.eventually import eventually
@@ -301,6 +302,53 @@ async def test_a_quota_is_refused_by_its_name_its_limit_and_what_is_taken(
     assert 1 < quota["fires_per_minute"] < 1.01
     assert (quota["jobs"], quota["max_jobs"], quota["max_fires_per_minute"]) == (3, 3, 2)
     await blue.create("q-0", schedule="@every 15s")
+
+
+async def test_a_task_queue_that_is_granted_to_one_tenant_is_named_by_no_other(
+    stack: ApiStack, teams: tuple[Team, Team]
+) -> None:
+    """By no way to write a job; the default queue is everybody's, and what a job names already stays."""
+    red, blue = teams
+    own, others = f"{red.tenant}-*", f"{blue.tenant}-q"
+    before = await red.create("before", target={"activity": "tell", "task_queue": "elsewhere"})
+    await grant(stack, red, own, "shared")
+    assert (await red.api.get("/quota")).json()["task_queues"] == sorted([own, "shared"])
+    assert (await blue.api.get("/quota")).json()["task_queues"] == []
+    await red.create("own", target={"activity": "tell", "task_queue": f"{red.tenant}-reports"})
+    await red.create("default")
+    await blue.create("free", target={"activity": "tell", "task_queue": others})
+    body = {"name": "tell", "schedule": "0 9 * * 1"}
+    kinds: list[dict[str, Any]] = [
+        {"activity": "tell"},
+        {"kind": "http", "url": "https://example.com"},
+        {"kind": "workflow", "workflow": "Closing"},
+    ]
+    for team, queue, reason in ((red, others, own), (blue, f"{red.tenant}-reports", "another tenant's")):
+        for target in ({**kind, "task_queue": queue} for kind in kinds):
+            for asked in (
+                team.api.post("/jobs", json={**body, "target": target}),
+                team.api.put("/jobs/new", json={**body, "target": target}),
+                team.api.put("/jobs/default", json={**body, "target": target}),
+                team.api.patch("/jobs/default" if team is red else "/jobs/free", json={"target": target}),
+            ):
+                answer = await asked
+                assert answer.status_code == 422, answer.text
+                [error] = answer.json()["errors"]
+                assert error["pointer"] == "/target/task_queue"
+                assert reason in error["detail"]
+    assert blue.tenant not in json.dumps((await red.api.get("/quota")).json())
+    kept = await red.api.patch("/jobs/before", json={"owner": "red"})
+    assert (kept.status_code, kept.json()["revision"]) == (200, before["revision"] + 1)
+    await grant(stack, red)
+    await blue.create("later", target={"activity": "tell", "task_queue": f"{red.tenant}-reports"})
+
+
+async def grant(stack: ApiStack, team: Team, *patterns: str) -> None:
+    """Grant a tenant task queues, as an operator does."""
+    engine = open_database(stack.database_url)
+    entry = entry_of(new_key(tenant=team.tenant)[0], action="tenant.set_task_queues")
+    await TaskQueueStore(engine).grant(team.tenant, patterns, now=entry.at, entry=entry)
+    await engine.dispose()
 
 
 async def add_to(stack: ApiStack, key: Any) -> None:

@@ -1,6 +1,7 @@
 """What a namespace is asked at start, answered by a played server."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,7 +10,10 @@ from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from workers.connection import ServerTooOld, register_search_attributes, require_recent_server
+from horarium.encryption import is_encrypting
+from tests.encryption import keys_file
+from workers.connection import ServerTooOld, open_client, register_search_attributes, require_recent_server
+from workers.settings import Settings
 from workflows.contracts import SEARCH_ATTRIBUTES
 
 ALL = {key.name: int(key.indexed_value_type) for key in SEARCH_ATTRIBUTES}
@@ -96,3 +100,19 @@ async def test_a_server_that_is_away_is_not_a_refusal() -> None:
     """Whoever asked tries again."""
     with pytest.raises(RPCError):
         await register_search_attributes(PlayedServer(refusal=RPCStatusCode.UNAVAILABLE).client)
+
+
+async def test_every_client_encrypts_where_there_are_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There is one place that makes clients. A file that everybody may read is said so, once."""
+    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(tmp_path / "none.toml"))
+    file = keys_file(tmp_path / "keys", "a")
+    plain = await open_client(Settings(temporal_address="127.0.0.1:1"), name="test")
+    assert not is_encrypting(plain.data_converter)
+    for mode, warnings in ((0o600, 0), (0o644, 1)):
+        file.chmod(mode)
+        caplog.clear()
+        settings = Settings(temporal_address="127.0.0.1:1", encryption_keys_file=file)
+        assert is_encrypting((await open_client(settings, name="test")).data_converter)
+        assert sum(record.levelname == "WARNING" for record in caplog.records) == warnings

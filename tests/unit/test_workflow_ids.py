@@ -1,11 +1,15 @@
 """Ids of workflows and runs, as Temporal's Web UI shows them: of two things never the same, and never too long."""
 
+import inspect
 import re
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from horarium.catalogue import catalogue_workflow_id
+from horarium.encrypted_payload import is_in_clear, tenant_of_workflow
+from workflows import contracts
 from workflows.contracts import (
     JOB_ID_PATTERN,
     TENANT_PATTERN,
@@ -69,3 +73,20 @@ def test_the_longest_ids_are_within_what_the_server_takes() -> None:
         alert_workflow_id(tenant=tenant, alert_id=run_id),
     )
     assert max(map(len, longest)) < SERVER_LIMIT
+
+
+def test_every_workflow_of_a_tenant_is_known_as_its() -> None:
+    """By its id alone: so payloads are marked as theirs before they are encrypted."""
+    builders = {
+        name: builder
+        for name, builder in vars(contracts).items()
+        if name.endswith("_workflow_id") and "tenant" in inspect.signature(builder).parameters
+    }
+    assert {"job_workflow_id", "run_workflow_id", "attempt_workflow_id", "alert_workflow_id"} <= builders.keys()
+    for name, builder in builders.items():
+        others = [each for each in inspect.signature(builder).parameters if each != "tenant"]
+        made = builder(tenant="team.a-1", **dict.fromkeys(others, "x"))
+        assert tenant_of_workflow(made) == "team.a-1", name
+        assert not is_in_clear(made)
+    assert is_in_clear(catalogue_workflow_id("reports"))
+    assert tenant_of_workflow(catalogue_workflow_id("reports/x")) is None

@@ -2,6 +2,7 @@
 
 import sys
 from importlib.machinery import SourceFileLoader
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -51,21 +52,22 @@ async def test_workflows_are_compiled_once_a_process(temporal_client: Client, mo
 
 
 def test_no_sandbox_is_entered_to_ask_whom_a_value_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK asks that several times for each value; what we convert with makes nothing of the answer."""
+    """The SDK asks that several times for each value; all that anybody wants to know is whose workflow it is of."""
 
     class Unentered:
         def __getattr__(self, name: str) -> NoReturn:
             raise AssertionError(f"the sandbox was entered: {name}")
 
     monkeypatch.setattr(SandboxedWorkflowRunner, "create_instance", lambda *_: Unentered())
-    details: Any = None
+    details: Any = SimpleNamespace(info=SimpleNamespace(namespace="default", workflow_id="job/blue/a"))
     instance = strict_runner().create_instance(details)
-    assert instance.get_serialization_context(None) is None
+    context = WorkflowSerializationContext(namespace="default", workflow_id="job/blue/a")
+    assert instance.get_serialization_context(None) == context
     assert instance.get_external_store_context(None).target is None
 
 
 def test_our_converter_makes_nothing_of_contexts() -> None:
-    """If this changes, the sandbox must answer again whom a value is for."""
+    """Without encryption, which wants the tenant of the workflow alone. Who wants more must ask the sandbox again."""
     context = WorkflowSerializationContext(namespace="default", workflow_id="job/default/a")
     assert DATA_CONVERTER.with_context(context) is DATA_CONVERTER
     assert DATA_CONVERTER.payload_codec is None

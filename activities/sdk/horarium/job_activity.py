@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 from pydantic import TypeAdapter, ValidationError
 from temporalio import activity
+from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
@@ -21,6 +22,8 @@ from horarium.attempt import Attempt, entered
 from horarium.attempt_failure import cause_of, passes_through, to_application_error
 from horarium.clock import now
 from horarium.effect_desk import EffectDesk
+from horarium.encrypted_payload import CannotDecrypt, is_encrypted, key_id_of
+from horarium.encryption_keys import VARIABLE
 from horarium.error import PermanentError
 from horarium.heartbeat import heartbeating, heartbeating_from_thread
 from horarium.job_run import JobRun
@@ -137,8 +140,17 @@ def _document(argument: Any) -> str | bytes:
     if isinstance(argument, RawValue):
         if argument.payload.metadata.get("encoding") == b"json/plain":
             return argument.payload.data
+        if is_encrypted(argument.payload):
+            raise _keyless(argument.payload)
         argument = activity.payload_converter().from_payload(argument.payload)
     return json.dumps(argument)
+
+
+def _keyless(payload: Payload) -> CannotDecrypt:
+    return CannotDecrypt(
+        f"the run is encrypted with key {key_id_of(payload)!r}, and this worker has no keys: "
+        f"set {VARIABLE}, and give HorariumPlugin to the client"
+    )
 
 
 def _decode(arguments: Sequence[Any], hints: Sequence[Any] | None) -> list[Any]:

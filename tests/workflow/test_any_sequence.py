@@ -1,0 +1,357 @@
+"""Jobs on the real workflow, led through any sequence of what people and machines do to them, beside a model of plain arithmetic.
+
+The server skips time, so that hours pass in moments. Hypothesis chooses the steps; after each of them the mirror must tell each
+fire that is due once, with the outcome that the model has for it, and the next fire must be the model's.
+"""
+
+import asyncio
+import os
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from temporalio.testing import WorkflowEnvironment
+
+from tests.eventually import eventually
+from tests.unit.job_driver import TICK, Grid
+from tests.unit.job_driver import every as grid_schedule
+from tests.workflow.harness import Harness, MemoryMirror, job, skipping_time
+from workflows.job import CatchUpPolicy, JobDefinition, Lifecycle, PausedFires
+from workflows.run import Outcome, RunKind, RunStatus
+
+LONG = os.environ.get("HORARIUM_CHAOS") == "long"
+
+Answer = TypeVar("Answer")
+
+CLEAR = timedelta(seconds=5)
+"""Nothing is done so shortly before a fire: what comes first would be the machine's business, not the model's."""
+
+GRIDS = st.builds(
+    Grid,
+    seconds=st.sampled_from([60, 900, 3_600]),
+    excluded_minutes=st.sampled_from([frozenset[int](), frozenset({1, 2, 15, 45})]),
+)
+
+PERIODS = st.sampled_from([0.3, 1.0, 2.6])
+"""How long time passes, in periods of the schedule."""
+
+
+@dataclass(frozen=True)
+class Era:
+    """A time with one schedule: of the fires after its beginning."""
+
+    begun: datetime
+    revision: int
+    grid: Grid
+
+
+@dataclass(frozen=True)
+class PauseSpan:
+    """A pause: of the fires after its beginning, until its end."""
+
+    begun: datetime
+    until: datetime | None
+    catch_up: PausedFires
+    ended: datetime | None = None
+    was_changed: bool = False
+    """A change settles what the pause has held back so far, whatever was asked for."""
+
+    def covers(self, nominal: datetime) -> bool:
+        """Whether a fire falls into it."""
+        return self.begun < nominal and (self.ended is None or nominal <= self.ended)
+
+
+@dataclass
+class Model:
+    """What must become of every fire, by the times at which things were done."""
+
+    eras: list[Era]
+    pauses: list[PauseSpan] = field(default_factory=list)
+    consumed: set[datetime] = field(default_factory=set)
+
+    @property
+    def grid(self) -> Grid:
+        """The present one."""
+        return self.eras[-1].grid
+
+    @property
+    def pause(self) -> PauseSpan | None:
+        """The present one."""
+        return self.pauses[-1] if self.pauses and self.pauses[-1].ended is None else None
+
+    def pass_time(self, now: datetime) -> None:
+        """A pause that ends by itself may have ended."""
+        if self.pause is not None and self.pause.until is not None and self.pause.until <= now:
+            self.end_pause(at=self.pause.until, catch_up=self.pause.catch_up)
+
+    def end_pause(self, *, at: datetime, catch_up: PausedFires) -> None:
+        """Resume."""
+        assert self.pause is not None
+        self.pauses[-1] = replace(self.pause, ended=at, catch_up=catch_up)
+
+    def change(self, grid: Grid, *, revision: int, at: datetime) -> None:
+        """Another schedule. What a trigger used up of the old one's future counts for nothing."""
+        if self.pause is not None:
+            self.pauses[-1] = replace(self.pause, was_changed=True)
+        if grid != self.grid:
+            self.consumed = {nominal for nominal in self.consumed if nominal <= at}
+            self.eras.append(Era(at, revision, grid))
+
+    def fires(self, through: datetime) -> Iterator[tuple[datetime, bool]]:
+        """List all fires so far, and whether each is wanted."""
+        ends = [*(era.begun for era in self.eras[1:]), through]
+        for era, end in zip(self.eras, ends, strict=True):
+            yield from era.grid.fires(era.begun, min(end, through))
+
+    def is_due(self, nominal: datetime) -> bool:
+        """Whether a fire in the past must have an outcome by now."""
+        return self.pause is None or not self.pause.covers(nominal)
+
+    def allowed(self, nominal: datetime, *, wanted: bool) -> frozenset[Outcome]:
+        """Say which outcomes are right for a fire."""
+        if nominal in self.consumed:
+            return frozenset({Outcome.CONSUMED})
+        pause = next((each for each in self.pauses if each.covers(nominal)), None)
+        if pause is None:
+            return frozenset({Outcome.RAN if wanted else Outcome.EXCLUDED})
+        held = {Outcome.PAUSED} if wanted else {Outcome.PAUSED, Outcome.EXCLUDED}
+        if pause.catch_up is PausedFires.APPLY or pause.was_changed:
+            held |= {Outcome.RAN, Outcome.COALESCED, Outcome.MISSED, Outcome.DROPPED} if wanted else set()
+        return frozenset(held)
+
+    def next_fire(self, now: datetime) -> datetime | None:
+        """The first wanted fire that is to come."""
+        if self.pause is not None:
+            return None
+        horizon = now + timedelta(seconds=10 * self.grid.seconds)
+        coming = (nominal for nominal, wanted in self.grid.fires(now, horizon) if wanted)
+        return next(nominal for nominal in coming if nominal not in self.consumed)
+
+
+def told_fires(mirror: MemoryMirror, job_id: str, grids: Mapping[int, Grid]) -> dict[datetime, Outcome]:
+    """Expand a job's runs and ledger to the outcome of each fire. A fire that is told twice raises."""
+    told: dict[datetime, Outcome] = {}
+    for run in mirror.runs.get(job_id, {}).values():
+        if run.kind is not RunKind.MANUAL:
+            assert run.scheduled_at not in told, f"{run.scheduled_at} has two runs"
+            told[run.scheduled_at] = run.outcome
+    for entry in mirror.ledger.get(job_id, {}).values():
+        grid, wants = grids[entry.revision], entry.outcome is not Outcome.EXCLUDED
+        fires = [nominal for nominal, wanted in grid.fires(entry.first - TICK, entry.last) if wanted is wants]
+        assert len(fires) == entry.count, entry
+        for nominal in fires:
+            assert nominal not in told, f"{nominal} is {told[nominal]} and {entry.outcome}"
+            told[nominal] = entry.outcome
+    return told
+
+
+class Stage:
+    """A server that skips time, and workers, for all examples of a test."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+        self._stack = AsyncExitStack()
+        self.environment: WorkflowEnvironment
+        self.harness: Harness
+
+    def __enter__(self) -> "Stage":
+        self.environment, self.harness = self.run(self._stack.enter_async_context(skipping_time()))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.run(self._stack.aclose())
+        self._runner.close()
+
+    def run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        """Do something while the workers work."""
+        return self._runner.run(work)
+
+
+class JobMachine(RuleBasedStateMachine):
+    """One job and its model."""
+
+    stage: ClassVar[Stage]
+
+    job_id: str
+    model: Model
+    definition: JobDefinition
+    grids: dict[int, Grid]
+    triggered: list[str]
+
+    @initialize(grid=GRIDS, missed=st.sampled_from([CatchUpPolicy.RUN_ONCE, CatchUpPolicy.SKIP, CatchUpPolicy.RUN_ALL]))
+    def register(self, grid: Grid, missed: CatchUpPolicy) -> None:
+        """Register the job."""
+        self.triggered = []
+        self.definition = job(schedule=_schedule(grid), overlap="allow", max_concurrent=10, missed_window=missed)
+        self._do(self._register(grid))
+
+    async def _register(self, grid: Grid) -> None:
+        now = await self._clear_of_fires(grid)
+        self.job_id = await self.harness.register(self.definition, registered_at=now)
+        self.model, self.grids = Model([Era(now, 1, grid)]), {1: grid}
+
+    @rule(periods=PERIODS)
+    def let_time_pass(self, periods: float) -> None:
+        """With workers."""
+        self._do(self.stage.environment.sleep(timedelta(seconds=periods * self.model.grid.seconds)))
+
+    @rule()
+    def restart_workers(self) -> None:
+        """All of them; what they held is read again from histories."""
+        self._do(self._restart())
+
+    async def _restart(self) -> None:
+        await self.harness.stop_workers()
+        await self.harness.start_workers()
+
+    @rule(grid=GRIDS)
+    def change_schedule(self, grid: Grid) -> None:
+        """To another one, or the same."""
+        self._do(self._change(self.definition.model_copy(update={"schedule": _schedule(grid)}), grid))
+
+    @rule(payload=st.integers(0, 2))
+    def change_payload(self, payload: int) -> None:
+        """No fire moves."""
+        self._do(self._change(self.definition.model_copy(update={"payload": payload}), self.model.grid))
+
+    async def _change(self, definition: JobDefinition, grid: Grid) -> None:
+        now = await self._clear_of_fires()
+        record = await self.harness.change(self.job_id, definition)
+        self.definition, self.grids[record.revision] = definition, grid
+        self.model.change(grid, revision=record.revision, at=now)
+        assert record.next_run_at == self.model.next_fire(now)
+
+    @precondition(lambda self: self.model.pause is None)
+    @rule(periods=st.none() | PERIODS, catch_up=st.sampled_from(PausedFires))
+    def pause(self, periods: float | None, catch_up: PausedFires) -> None:
+        """For a while, or until somebody resumes it."""
+        self._do(self._pause(periods, catch_up))
+
+    async def _pause(self, periods: float | None, catch_up: PausedFires) -> None:
+        now = await self._clear_of_fires()
+        if self.model.pause is not None:
+            return
+        until = None if periods is None else now + timedelta(seconds=periods * self.model.grid.seconds)
+        record = await self.harness.pause(self.job_id, until=until, catch_up=catch_up)
+        assert (record.lifecycle, record.next_run_at) == (Lifecycle.PAUSED, None)
+        self.model.pauses.append(PauseSpan(now, until, catch_up))
+
+    @precondition(lambda self: self.model.pause is not None)
+    @rule(catch_up=st.sampled_from(PausedFires))
+    def resume(self, catch_up: PausedFires) -> None:
+        """What fell into the pause is told, and runs only if that was asked for."""
+        self._do(self._resume(catch_up))
+
+    async def _resume(self, catch_up: PausedFires) -> None:
+        now = await self._clear_of_fires()
+        if self.model.pause is None:
+            return
+        record = await self.harness.resume(self.job_id, catch_up=catch_up)
+        self.model.end_pause(at=now, catch_up=catch_up)
+        assert (record.lifecycle, record.next_run_at) == (Lifecycle.ACTIVE, self.model.next_fire(now))
+
+    @rule(skip_next=st.booleans())
+    def trigger(self, skip_next: bool) -> None:
+        """Now, or in the place of the next fire."""
+        self._do(self._trigger(skip_next=skip_next))
+
+    async def _trigger(self, *, skip_next: bool) -> None:
+        now = await self._clear_of_fires()
+        coming = self.model.next_fire(now)
+        answer = await self.harness.trigger(self.job_id, skip_next=skip_next and coming is not None)
+        self.triggered.append(answer.triggered.run_id)
+        if skip_next and coming is not None:
+            assert answer.triggered.consumed == coming
+            self.model.consumed.add(coming)
+
+    def teardown(self) -> None:
+        """End the job. Its fires to come are nobody's business any more."""
+        if hasattr(self, "job_id"):
+            self.stage.run(self._end())
+
+    async def _end(self) -> None:
+        await self.harness.handle(self.job_id).terminate()
+
+    @property
+    def harness(self) -> Harness:
+        """That of all examples."""
+        return self.stage.harness
+
+    def _do(self, step: Coroutine[Any, Any, Any]) -> None:
+        self.stage.run(self._carry_out(step))
+
+    async def _carry_out(self, step: Coroutine[Any, Any, Any]) -> None:
+        """Take a step, and wait until the mirror is what the model says."""
+        await step
+        await eventually(self._is_as_modelled)
+
+    async def _is_as_modelled(self) -> bool:
+        now = await self.harness.now()
+        self.model.pass_time(now)
+        record = self.harness.mirror.jobs[self.job_id]
+        told = told_fires(self.harness.mirror, self.job_id, self.grids)
+        fires = dict(self.model.fires(now))
+        due = {nominal for nominal, wanted in fires.items() if wanted and self.model.is_due(nominal)}
+        assert due <= told.keys(), f"untold: {sorted(due - told.keys())}"
+        assert told.keys() <= fires.keys() | self.model.consumed, f"no fires: {sorted(told.keys() - fires.keys())}"
+        for nominal, outcome in told.items():
+            allowed = self.model.allowed(nominal, wanted=fires.get(nominal, True))
+            assert outcome in allowed, f"{nominal} is {outcome}, and not {', '.join(allowed)}"
+        is_paused = self.model.pause is not None
+        assert record.lifecycle is (Lifecycle.PAUSED if is_paused else Lifecycle.ACTIVE)
+        assert record.next_run_at == self.model.next_fire(now)
+        runs = self.harness.mirror.runs.get(self.job_id, {})
+        assert set(self.triggered) == {run.run_id for run in runs.values() if run.kind is RunKind.MANUAL}
+        assert {run.status for run in runs.values()} <= {RunStatus.SUCCESS}
+        assert len({run.fence for run in runs.values()}) == len(runs)
+        assert self.harness.mirror.conflicts == []
+        return True
+
+    async def _clear_of_fires(self, grid: Grid | None = None) -> datetime:
+        """Wait until neither a fire nor the end of a pause comes in the next moments."""
+        while True:
+            now = await self.harness.now()
+            if grid is None:
+                self.model.pass_time(now)
+            pause = None if grid is not None else self.model.pause
+            ahead = [nominal for nominal, _ in (grid or self.model.grid).fires(now, now + CLEAR)]
+            if not ahead and (pause is None or pause.until is None or pause.until > now + CLEAR):
+                return now
+            await self.stage.environment.sleep(2 * CLEAR)
+
+
+def _schedule(grid: Grid) -> Any:
+    minutes = ",".join(map(str, sorted(grid.excluded_minutes))) or None
+    return grid_schedule(grid.seconds, not_in_minutes=minutes)
+
+
+def _lead(*, examples: int, steps: int, derandomize: bool) -> None:
+    chosen = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        derandomize=derandomize,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    with Stage() as stage:
+        JobMachine.stage = stage
+        run_state_machine_as_test(JobMachine, settings=chosen)
+
+
+def test_whatever_is_done_to_a_job_every_fire_has_its_outcome() -> None:
+    """A handful of sequences, the same each time."""
+    _lead(examples=4, steps=7, derandomize=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+def test_whatever_is_done_to_a_job_for_long() -> None:
+    """Many sequences, others each time where that is asked for."""
+    _lead(examples=400 if LONG else 60, steps=15, derandomize=not LONG)
