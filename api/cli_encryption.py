@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from pydantic import JsonValue
 
-from api.cli_input import BadInput
+from api.cli_input import BadInput, CommandFailed
 
 encryption_app = typer.Typer(
     help="Make keys that payloads in Temporal are encrypted with, and see which are needed.", no_args_is_help=True
@@ -51,7 +51,6 @@ def _keys_in_use() -> Sequence[Mapping[str, JsonValue]]:
 
     from temporalio.service import RPCError
 
-    from api.cli_client import CommandFailed
     from workers.encryption import key_ids_of
     from workers.encryption_use import IN_CLEAR, count_keys_in_use
     from workers.log import configure_logging
