@@ -1,11 +1,9 @@
 """``README.md``, done by somebody who has nothing else: what they type, and what they then see."""
 
-import os
 import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +11,9 @@ from typing import Final
 
 import pytest
 
-from api.cli import _run as run_command
 from horarium import Client
 from tests.api_stack import ApiStack
+from tests.command import run
 from tests.eventually import eventually
 from tests.markdown_page import Snippet, snippets_of
 
@@ -66,10 +64,8 @@ def steps_of(snippet: Snippet) -> Iterator[Step]:
 class Reader:
     """Somebody in an empty folder, who does what the page says."""
 
-    def __init__(self, stack: ApiStack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._stack = stack
-        self._monkeypatch = monkeypatch
-        self._capsys = capsys
+    def __init__(self, url: str) -> None:
+        self._url = url
 
     def write(self, name: str, text: str) -> None:
         """Save a file."""
@@ -91,18 +87,10 @@ class Reader:
         return True
 
     def _run(self, command: str) -> str:
-        # Within this process, which is much faster than one for each command.
-        if not command.startswith(PROGRAM):
-            return self._run_shell(command)
-        self._monkeypatch.setattr(sys, "argv", ["horarium", *shlex.split(command.removeprefix(PROGRAM))])
-        code = run_command()
-        printed = self._capsys.readouterr()
-        assert code == 0, f"$ {command}\n{printed.err}"
-        return printed.out
-
-    def _run_shell(self, command: str) -> str:
-        here = command.replace("localhost:8000", self._stack.api.url.removeprefix("http://"))
-        done = subprocess.run(["bash", "-euc", here], capture_output=True, text=True, check=False, env=os.environ)
+        if command.startswith(PROGRAM):
+            return run(*shlex.split(command.removeprefix(PROGRAM)), url=self._url).stdout
+        here = command.replace("localhost:8000", self._url)
+        done = subprocess.run(["bash", "-euc", here], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert '"status":4' not in done.stdout, done.stdout
         return done.stdout
@@ -110,16 +98,11 @@ class Reader:
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed, with which the page registers a job")
 async def test_a_new_user_does_all_of_the_page(
-    author_stack: ApiStack,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    author_stack: ApiStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job is registered, edited, triggered, paused and removed: by HTTP, by command line, and by files that are applied."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HORARIUM_API_URL", author_stack.api.url)
-    monkeypatch.setenv("COLUMNS", "200")
-    reader = Reader(author_stack, monkeypatch, capsys)
+    reader = Reader(author_stack.api.url)
     typed = []
     for snippet in snippets_of(PAGE):
         match snippet.language:
@@ -129,7 +112,7 @@ async def test_a_new_user_does_all_of_the_page(
                     typed.append(step.command.removeprefix(PROGRAM))
             case "yaml":
                 reader.write(snippet.options["title"], snippet.text)
-    with Client() as client:
+    with Client(author_stack.api.url) as client:
         for job_id in ("weekly-sales", "heartbeat", "charges"):
             client.jobs.delete(job_id)
     for command in ("jobs create", "jobs edit", "jobs pause", "jobs delete", "apply"):
