@@ -17,6 +17,9 @@ from workers.settings import Settings
 Document: TypeAlias = dict[str, Any]
 Method: TypeAlias = Operation[..., Any] | Listing[..., Any]
 
+NOT_OURS: Final = {"codec"}
+"""Tags of routes that somebody else speaks: Temporal's Web UI, in a protocol of its own."""
+
 OF_THE_CLIENT: Final = {"cursor", "limit"}
 """Parameters of lists that are its own business: it follows cursors, and calls the other one ``page_size``."""
 
@@ -84,6 +87,7 @@ def documented() -> dict[tuple[str, str], Document]:
         (method.upper(), path): described
         for path, methods in document()["paths"].items()
         for method, described in methods.items()
+        if NOT_OURS.isdisjoint(described.get("tags", []))
     }
 
 

@@ -472,6 +472,9 @@ class Quota(Answer):
     max_fires_per_minute: float | None = None
     """``None``: no limit."""
 
+    task_queues: list[str] = []
+    """Patterns of task queues that its jobs may name; empty: any that no other tenant has."""
+
 
 class Liveness(Answer):
     """That the API's process lives."""
