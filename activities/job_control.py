@@ -32,6 +32,7 @@ from workflows.command import (
     RedriveCommand,
     RegisterCommand,
     ResumeCommand,
+    ShowCommand,
     TriggerAnswer,
     TriggerCommand,
 )
@@ -47,6 +48,7 @@ from workflows.contracts import (
     UPDATE_REDRIVE,
     UPDATE_REGISTER,
     UPDATE_RESUME,
+    UPDATE_SHOW,
     UPDATE_TRIGGER,
     WORKFLOW_TASK_TIMEOUT,
     job_workflow_id,
@@ -233,6 +235,16 @@ class JobControl:
     async def cancel_run(self, command: CancelCommand, *, tenant: str, job_id: str) -> MirrorBatch:
         """Ask a run to end. Raises ``JobIsGone`` and ``Unavailable``, as ``trigger`` does."""
         return await self._update(UPDATE_CANCEL_RUN, command, MirrorBatch, tenant=tenant, job_id=job_id)
+
+    async def show(self, command: ShowCommand, *, tenant: str, job_id: str) -> MirrorBatch:
+        """Ask a job how it stands, which wakes one that sleeps. Raises ``JobIsGone`` and ``Unavailable``."""
+        handle = self._client.get_workflow_handle(job_workflow_id(tenant=tenant, job_id=job_id))
+        with translated():
+            async with asyncio.timeout(PATIENCE.total_seconds()):
+                rows: MirrorBatch = await handle.execute_update(
+                    UPDATE_SHOW, command, result_type=MirrorBatch, rpc_timeout=PATIENCE
+                )
+        return rows
 
     async def redrive(self, command: RedriveCommand, *, tenant: str, job_id: str) -> RedriveAnswer:
         """Run a dead run of a job again.

@@ -7,8 +7,6 @@ nothing: there a database that takes seconds for each answer gets its time. Neit
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -16,6 +14,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.database import cause_of
+from activities.heartbeat import heartbeating
 from activities.mirror_lane import MirrorCondition, MirrorLane, MirrorRefused, MirrorUnavailable, WriterOptions
 from workflows.contracts import MIRROR_REFUSED, MIRROR_UNAVAILABLE, RECORD_EVENTS
 from workflows.job import MirrorBatch
@@ -30,9 +29,6 @@ PATIENT: Final = WriterOptions(budget=timedelta(seconds=150), statement=timedelt
 """A transaction is nine round trips to PostgreSQL, and 56 where the connection has to be made: at two seconds each that is two
 minutes. A database that gives no answer at all is found out by the limit for one. Less than the activity has, so that it is
 answered."""
-
-BEAT_EVERY: Final = timedelta(seconds=3)
-"""An activity that waits for the mirror heartbeats, so that its records are sent again soon after its worker has died."""
 
 
 class MirrorWriter:
@@ -86,7 +82,7 @@ class MirrorWriter:
             if activity.info().is_local:
                 await self.write(batch)
             else:
-                async with _heartbeating():
+                async with heartbeating():
                     await self.write_patiently(batch)
         except MirrorUnavailable as error:
             benign = ApplicationErrorCategory.BENIGN  # the lane has logged it, once for all jobs
@@ -122,19 +118,3 @@ class MirrorWriter:
     async def close(self) -> None:
         """Finish what is being written and let go of the database."""
         await asyncio.gather(*(lane.close() for lane in self._lanes))
-
-
-@asynccontextmanager
-async def _heartbeating() -> AsyncIterator[None]:
-    """Heartbeat while the body waits. What is quick sends none."""
-
-    async def beat() -> None:
-        while True:
-            await asyncio.sleep(BEAT_EVERY.total_seconds())
-            activity.heartbeat()
-
-    beating = asyncio.create_task(beat())
-    try:
-        yield
-    finally:
-        beating.cancel()

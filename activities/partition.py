@@ -54,6 +54,13 @@ def is_partition_name(name: str) -> bool:
     return _PARTITION_NAME.fullmatch(name) is not None
 
 
+def existing_months(connection: Connection) -> list[date]:
+    """List the months that have a partition of any table, oldest first."""
+    names = (_PARTITION_NAME.fullmatch(name) for name in _existing_partitions(connection))
+    months = {found[2] for found in names if found is not None and found[2] != "default"}
+    return sorted(date.fromisoformat(f"{month.replace('_', '-')}-01") for month in months)
+
+
 def create_partitions(connection: Connection, months: Iterable[date]) -> None:
     """Make what is missing for these months. Runs in its own transaction; a second process waits for the first."""
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})

@@ -1,4 +1,4 @@
-"""After the loss of Temporal's data: starts the jobs of the mirror in a Temporal that does not know them.
+"""After the loss of Temporal's data, or of one workflow: starts the jobs of the mirror in a Temporal that does not have them.
 
 Promises: a job whose workflow is open is left alone, so doing it again, or in a cluster that has lost nothing, changes nothing;
 what may have had effects is not run again (``revival``); starts have a rate, because every job that starts asks for its plan.
@@ -19,7 +19,7 @@ from activities.queries import Queries
 from workflows.contracts import job_workflow_id, run_workflow_id
 from workflows.error import HorariumError, Unavailable
 from workflows.job import JobRecord, Lifecycle
-from workflows.revival import Remains, restore_job
+from workflows.revival import CLUSTER_LOSS, Loss, Remains, restore_job
 from workflows.run import Run
 
 PAGE: Final = 100
@@ -118,29 +118,31 @@ class Restorer:
             async with room:
                 return await self._restore_with_patience(record, lost_at=lost_at)
 
-        return list(await asyncio.gather(*map(restore, filter(_needs_a_look, page))))
+        return list(await asyncio.gather(*map(restore, filter(needs_a_look, page))))
 
     async def _restore_with_patience(self, record: JobRecord, *, lost_at: datetime) -> "JobOutcome":
         for attempt in range(1, TRIES + 1):
             try:
-                return await self._restore_one(record, lost_at=lost_at)
+                return await self.restore_one(record, lost_at=lost_at)
             except (HorariumError, RPCError) as error:
                 if attempt == TRIES or isinstance(error, MirrorRefused):
                     return JobOutcome(failure=f"{record.tenant}/{record.job_id}: {error}")
                 await asyncio.sleep(TRY_AGAIN_AFTER.total_seconds())
         raise AssertionError("the last try has returned")
 
-    async def _restore_one(self, record: JobRecord, *, lost_at: datetime) -> "JobOutcome":
+    async def restore_one(self, record: JobRecord, *, lost_at: datetime, loss: Loss = CLUSTER_LOSS) -> "JobOutcome":
+        """Let one job go on that lost its workflow at ``lost_at``. Raises ``HorariumError``, and may be done again then."""
         if await self._is_open(job_workflow_id(tenant=record.tenant, job_id=record.job_id)):
             return JobOutcome(untouched=1)
         is_over = record.lifecycle in (Lifecycle.COMPLETED, Lifecycle.DELETED)
-        restoration = restore_job(await self._find_remains(record), lost_at=lost_at, now=datetime.now(UTC))
+        remains = await self._find_remains(record)
+        restoration = restore_job(remains, lost_at=lost_at, now=datetime.now(UTC), loss=loss)
         done = JobOutcome(lost_runs=restoration.lost_runs, in_doubt=restoration.in_doubt)
         if self._options.dry_run:
             return replace(done, tidied=int(is_over), started=int(not is_over))
         await self._pace()
         # The rows first: started and then interrupted, the job would never come back to them.
-        await self._writer.write(restoration.rows)
+        await self._writer.write_patiently(restoration.rows)
         if is_over:
             return replace(done, tidied=1)
         was_started = await self._control.resume(restoration.state)
@@ -203,7 +205,7 @@ def add_outcomes(report: RestoreReport, outcomes: Iterable[JobOutcome]) -> Resto
     )
 
 
-def _needs_a_look(record: JobRecord) -> bool:
+def needs_a_look(record: JobRecord) -> bool:
     """Say whether a job should have a workflow, or had one that drained."""
     is_over = record.lifecycle in (Lifecycle.COMPLETED, Lifecycle.DELETED)
     return not is_over or record.active_runs > 0 or record.waiting_runs > 0

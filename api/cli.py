@@ -38,6 +38,7 @@ from api.cli_input import (
     read_value,
 )
 from api.cli_keys import keys_app
+from api.cli_mirror import mirror_app
 from api.cli_steer import RunsGroup, cancel_runs, edit_job, pause_job, resume_job, trigger_job
 from api.cli_tenants import tenants_app
 from api.problem import problem_of
@@ -65,6 +66,7 @@ app.add_typer(dead_letters_app, name="dead-letters")
 app.add_typer(downstreams_app, name="downstreams")
 app.add_typer(keys_app, name="keys")
 app.add_typer(tenants_app, name="tenants")
+app.add_typer(mirror_app, name="mirror")
 app.add_typer(calendars_app, name="calendars")
 app.add_typer(encryption_app, name="encryption")
 

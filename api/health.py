@@ -47,7 +47,12 @@ def _reasons(record: JobRecord, findings: Findings, *, now: datetime) -> Iterato
         return
     if findings.polled is False:
         yield f"no worker polls task queue {record.definition.target.task_queue!r}"
-    if findings.workflow is not None and not findings.workflow.is_open:
-        yield "not scheduled: its workflow was ended in Temporal; `horarium restore` starts it again"
+    if findings.workflow is not None and not findings.workflow.is_known:
+        yield "not scheduled: Temporal does not have its workflow; `horarium restore` starts it again"
+    elif findings.workflow is not None and not findings.workflow.is_open:
+        yield (
+            "not scheduled: its workflow was ended in Temporal; "
+            "it is started again within minutes, or at once by `horarium mirror reconcile`"
+        )
     if findings.workflow is not None and findings.workflow.problems:
         yield f"its workflow cannot go on: {', '.join(findings.workflow.problems)}"

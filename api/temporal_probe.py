@@ -38,6 +38,9 @@ class WorkflowLook:
     """What Temporal says of a job's workflow."""
 
     is_open: bool
+    is_known: bool = True
+    """Whether Temporal has it at all."""
+
     problems: tuple[str, ...] = ()
 
 
@@ -87,7 +90,7 @@ class TemporalProbe:
             async with asyncio.timeout(PATIENCE.total_seconds()):
                 shown = await self._client.get_workflow_handle(workflow_id).describe(rpc_timeout=PATIENCE)
         except RPCError as error:
-            return WorkflowLook(is_open=False) if error.status is RPCStatusCode.NOT_FOUND else None
+            return WorkflowLook(is_open=False, is_known=False) if error.status is RPCStatusCode.NOT_FOUND else None
         except (RuntimeError, TimeoutError):
             return None
         problems = shown.typed_search_attributes.get(REPORTED_PROBLEMS)

@@ -16,8 +16,10 @@ from opentelemetry.trace import SpanContext
 
 from activities.admission import Admissions, DownstreamCounts
 from activities.mirror_writer import MirrorWriter
+from activities.upkeep import Upkeep
 from workflows.admission import VerdictKind
 from workflows.job_news import JobNews, RunNews
+from workflows.reconciliation import PURGED_TABLES, DifferenceKind
 from workflows.run import Outcome, RunKind
 
 METER: Final = "horarium"
@@ -203,6 +205,28 @@ def watch_downstreams(meter: Meter, admissions: Admissions) -> None:
         meter.create_observable_counter(f"horarium_{name}", [observe], unit=unit, description=description)
 
 
+def watch_upkeep(meter: Meter, upkeep: Upkeep) -> None:
+    """Show what a process has found and done in looking after the mirror; one process does that at a time."""
+    meter.create_observable_gauge(
+        "horarium_mirror_differences",
+        [_observing_each("kind", DifferenceKind, upkeep.left)],
+        unit="{job}",
+        description="Jobs of which the mirror told something else than Temporal, and was not mended in this process's last pass.",
+    )
+    meter.create_observable_counter(
+        "horarium_mirror_mended",
+        [_observing_each("kind", DifferenceKind, upkeep.mended)],
+        unit="{job}",
+        description="Jobs of which the mirror told something else than Temporal, and that were mended.",
+    )
+    meter.create_observable_counter(
+        "horarium_mirror_purged_rows",
+        [_observing_each("table", PURGED_TABLES, upkeep.purged)],
+        unit="{row}",
+        description="Rows that were forgotten because they are older than the retention; those of dropped months left out.",
+    )
+
+
 def count_by_downstream(
     seen: Mapping[tuple[str, str], DownstreamCounts], label: DownstreamLabel, read: ReadCounts
 ) -> Mapping[tuple[str, ...], int]:
@@ -242,6 +266,12 @@ def mirror_lag(writer: MirrorWriter) -> float:
     failing = 0.0 if writer.failing_since is None else (datetime.now(UTC) - writer.failing_since).total_seconds()
     waiting = 0.0 if writer.waiting_since is None else time.monotonic() - writer.waiting_since
     return max(0.0, failing, waiting)
+
+
+def _observing_each(
+    label: str, values: Iterable[str], counts: Mapping[str, int]
+) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    return lambda _: [Observation(counts.get(str(value), 0), {label: str(value)}) for value in values]
 
 
 def _observing(read: Callable[[], float]) -> Callable[[CallbackOptions], Iterable[Observation]]:

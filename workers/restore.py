@@ -27,7 +27,8 @@ async def restore(
     limits = Limits(connect=PATIENCE, statement=PATIENCE)
     try:
         engine = open_database(settings.database_url, limits=limits)
-        writer = MirrorWriter(settings.database_url, options=WriterOptions(budget=PATIENCE, pause=timedelta(0)))
+        patient = WriterOptions(budget=PATIENCE, pause=timedelta(0))
+        writer = MirrorWriter(settings.database_url, options=patient, patient=patient)
     except InvalidDatabaseUrl as error:
         raise InvalidSettings(f"{variable_of('database_url')}: {error}") from error
     queries = Queries(engine, limit=PATIENCE)

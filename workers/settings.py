@@ -231,6 +231,12 @@ class Settings(BaseSettings):
     quota_fires_per_minute: Annotated[float, Field(ge=0)] | None = None
     """Fires a minute that a tenant's jobs may come to together, each counted at its densest. Default: no limit."""
 
+    reconcile_every: Annotated[Seconds, _at_least(1)] = timedelta(minutes=1)
+    """How often the mirror is compared with Temporal. Where that takes long, less often: a twentieth of the time at most."""
+
+    run_retention: Annotated[Seconds, _at_least(86_400)] = timedelta(days=90)
+    """How long runs, attempts and the ledger are kept after their end, and after them jobs that are over."""
+
     audit_retention: Annotated[Seconds, _at_least(86_400)] = timedelta(days=400)
     """How long the audit log is kept."""
 

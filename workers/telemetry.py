@@ -39,7 +39,8 @@ from activities.admission import Admissions
 from activities.database import Limits, open_database
 from activities.mirror_survey import MirrorSurveyor
 from activities.mirror_writer import MirrorWriter
-from workers.metric import METER, JobMetrics, show_build, watch_downstreams, watch_mirror
+from activities.upkeep import Upkeep
+from workers.metric import METER, JobMetrics, show_build, watch_downstreams, watch_mirror, watch_upkeep
 from workers.metrics_endpoint import MetricsPage, MetricsServer
 from workers.news import Listener, NewsInterceptor
 from workers.otel import Signal, describe_process, exporter_names, load_exporters, otlp_endpoint, protocol_of
@@ -79,7 +80,13 @@ class Telemetry:
 
     @asynccontextmanager
     async def watching(
-        self, *, database_url: str, writer: MirrorWriter | None, client: Client, admissions: Admissions | None = None
+        self,
+        *,
+        database_url: str,
+        writer: MirrorWriter | None,
+        client: Client,
+        admissions: Admissions | None = None,
+        upkeep: Upkeep | None = None,
     ) -> AsyncIterator[None]:
         """Show the mirror's writer and the downstreams of this process, and the state of the whole installation, while the
         body runs.
@@ -95,6 +102,8 @@ class Telemetry:
         watch_mirror(self.meter, writer)
         if admissions is not None:
             watch_downstreams(self.meter, admissions)
+        if upkeep is not None:
+            watch_upkeep(self.meter, upkeep)
         show_state(self.meter, snapshot)
         try:
             yield

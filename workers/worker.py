@@ -36,12 +36,14 @@ from activities.planning import Planner
 from activities.queries import Queries
 from activities.redrive import BulkRedriver, Redriver
 from activities.schema import migrate_when_possible
+from activities.upkeep import Upkeep, begin_upkeep
 from horarium import wrap_activity
 from horarium.announcing import announcing
 from horarium.effect_desk import EffectDesk
 from workers.activity_module import load_job_activities
 from workers.connection import Namespace, enter_namespace, register_search_attributes
 from workers.effects import open_effects
+from workers.mirror import open_parts
 from workers.sandbox import keep_compiled, strict_runner
 from workers.settings import InvalidSettings, Role, Settings, variable_of
 from workers.telemetry import open_telemetry
@@ -54,6 +56,7 @@ from workflows.job_workflow import JobWorkflow
 from workflows.records_workflow import RecordsWorkflow
 from workflows.run_workflow import RunWorkflow
 from workflows.target import DEFAULT_TASK_QUEUE
+from workflows.upkeep_workflow import UpkeepWorkflow
 
 logger = logging.getLogger(__name__)
 
@@ -65,10 +68,11 @@ WORKFLOWS: Final = (
     DownstreamWorkflow,
     BulkRedriveWorkflow,
     AlertWorkflow,
+    UpkeepWorkflow,
 )
 
 READING_CONNECTIONS: Final = 2
-"""For bulk redrives, which are the only readers in a worker, and for reports on downstreams."""
+"""For bulk redrives, and for reports on downstreams."""
 
 HEARTBEAT_THROTTLE: Final = timedelta(seconds=1)
 """How old a checkpoint may be when its worker dies; Temporal's default is 0.8 of the heartbeat timeout."""
@@ -99,6 +103,9 @@ class OwnActivities:
     admissions: Admissions | None = None
     """Of them, whoever knows the downstreams; for metrics."""
 
+    upkeep: Upkeep | None = None
+    """Of them, whoever looks after the mirror; for metrics."""
+
 
 async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
     """Be a worker until ``stop`` is set and running attempts have ended or their grace is over.
@@ -124,7 +131,9 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
                     writer=writer,
                     client=client,
                     admissions=None if own is None else own.admissions,
+                    upkeep=None if own is None else own.upkeep,
                 ),
+                _upkept(client, own),
                 _announced(settings, client, jobs),
             ):
                 workers = build_workers(
@@ -153,6 +162,19 @@ def build_workers(
         queues.discard(DEFAULT_TASK_QUEUE)
     slots = settings.job_slots
     return workers + [_activity_worker(settings, client, queue, jobs, slots=slots) for queue in sorted(queues)]
+
+
+@asynccontextmanager
+async def _upkept(client: Client, own: OwnActivities | None) -> AsyncIterator[None]:
+    """See to it that somebody looks after the mirror."""
+    if own is None:
+        yield
+        return
+    beginning = asyncio.create_task(begin_upkeep(client))
+    try:
+        yield
+    finally:
+        beginning.cancel()
 
 
 @asynccontextmanager
@@ -236,8 +258,17 @@ async def _own_activities(
         namespace.client, settings.breaker_policy(), catch_up_per_second=settings.catch_up_per_second
     )
     try:
-        async with reporting(downstreams, lambda now: admissions.reports(now=now)):
-            yield _bind_own_activities(settings, namespace, admissions, writer=writer, queries=queries)
+        async with (
+            reporting(downstreams, lambda now: admissions.reports(now=now)),
+            open_parts(settings.database_url, namespace.client, writer=writer) as parts,
+        ):
+            upkeep = Upkeep(
+                reconciler=parts.reconciler,
+                purger=parts.purger,
+                every=settings.reconcile_every,
+                kept=settings.run_retention,
+            )
+            yield _bind_own_activities(settings, namespace, admissions, upkeep, writer=writer, queries=queries)
     finally:
         await downstreams.close()
         await queries.close()
@@ -245,7 +276,13 @@ async def _own_activities(
 
 
 def _bind_own_activities(
-    settings: Settings, namespace: Namespace, admissions: Admissions, *, writer: MirrorWriter, queries: Queries
+    settings: Settings,
+    namespace: Namespace,
+    admissions: Admissions,
+    upkeep: Upkeep,
+    *,
+    writer: MirrorWriter,
+    queries: Queries,
 ) -> OwnActivities:
     client = namespace.client
     tuning = settings.tuning(search_attributes=namespace.has_search_attributes)
@@ -262,8 +299,16 @@ def _bind_own_activities(
             admissions.admit_attempt,
             admissions.note_attempt,
         ],
-        remote=[writer.record_events, observer.observe_attempt, redrives.redrive_many, alerter.send_alert],
+        remote=[
+            writer.record_events,
+            observer.observe_attempt,
+            redrives.redrive_many,
+            alerter.send_alert,
+            upkeep.reconcile_mirror,
+            upkeep.purge_mirror,
+        ],
         admissions=admissions,
+        upkeep=upkeep,
     )
 
 

@@ -108,6 +108,13 @@ class CancelCommand(Value):
     reason: str = ""
 
 
+class ShowCommand(Value):
+    """Argument of ``UPDATE_SHOW``, answered by a ``MirrorBatch``: tell how the job stands."""
+
+    above: int = 0
+    """Version of the row that the mirror has; those of the answer are higher, whatever clock gave the row its own."""
+
+
 class RedriveCommand(Value):
     """Argument of ``UPDATE_REDRIVE``, answered by a ``RedriveAnswer``: run a dead run again."""
 

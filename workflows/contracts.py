@@ -23,6 +23,10 @@ RECORDS_WORKFLOW: Final = "HorariumRecords"
 DOWNSTREAM_WORKFLOW: Final = "HorariumDownstream"
 BULK_REDRIVE_WORKFLOW: Final = "HorariumBulkRedrive"
 ALERT_WORKFLOW: Final = "HorariumAlert"
+UPKEEP_WORKFLOW: Final = "HorariumUpkeep"
+
+UPKEEP_WORKFLOW_ID: Final = "upkeep"
+"""The same for all processes, so that one at a time looks after the mirror of a namespace."""
 
 JOB_ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
@@ -59,6 +63,12 @@ SEND_ALERT: Final = "send_alert"
 REDRIVE_MANY: Final = "redrive_many"
 """Ordinary activity: ``BulkRequest -> BulkProgress``."""
 
+RECONCILE_MIRROR: Final = "reconcile_mirror"
+"""Ordinary activity: ``-> ReconcileReport``."""
+
+PURGE_MIRROR: Final = "purge_mirror"
+"""Ordinary activity: ``-> PurgeReport``."""
+
 PROGRESS_MEMO: Final = "progress"
 """Memo of a bulk redrive: its ``BulkProgress``."""
 
@@ -94,6 +104,9 @@ UPDATE_TRIGGER: Final = "trigger"
 UPDATE_CANCEL_RUN: Final = "cancel_run"
 """``CancelCommand -> MirrorBatch``: the job, and the run where it was not final."""
 
+UPDATE_SHOW: Final = "show"
+"""``ShowCommand -> MirrorBatch``: the job as it stands. Changes nothing about it."""
+
 REVISION_MISMATCH: Final = "RevisionMismatch"
 """Error type of a refused update: the job has another revision than its caller saw."""
 
@@ -125,6 +138,12 @@ WORKFLOW_TASK_TIMEOUT: Final = timedelta(seconds=2)
 def job_workflow_id(*, tenant: str, job_id: str) -> str:
     """Name the workflow of a job. Neither part may contain a slash, so no two jobs share a name."""
     return f"job/{tenant}/{job_id}"
+
+
+def named_job(workflow_id: str) -> tuple[str, str] | None:
+    """Read tenant and job id out of the name of a job's workflow; ``None`` for any other."""
+    kind, *parts = workflow_id.split("/")
+    return (parts[0], parts[1]) if kind == "job" and len(parts) == 2 else None
 
 
 def run_workflow_id(*, tenant: str, run_id: str) -> str:

@@ -41,6 +41,7 @@ with workflow.unsafe.imports_passed_through():
         RegisterCommand,
         ResumeCommand,
         RunInput,
+        ShowCommand,
         TriggerAnswer,
         TriggerCommand,
     )
@@ -74,6 +75,7 @@ with workflow.unsafe.imports_passed_through():
         UPDATE_REDRIVE,
         UPDATE_REGISTER,
         UPDATE_RESUME,
+        UPDATE_SHOW,
         UPDATE_TRIGGER,
         run_workflow_id,
     )
@@ -104,6 +106,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.observation import Observation, ObserveRequest, needs_no_more_looks, next_look, seen_run
     from workflows.outbox import (
         is_empty,
+        rows_of_job,
         rows_of_run,
     )
     from workflows.record_sender import RecordSender
@@ -120,7 +123,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.settlement import cancel_run, settle_attempt, settle_detached, settle_not_started, show_run
     from workflows.telemetry import is_listening, tell
     from workflows.turn import GIVEN_UP, SAME_MOMENT, Turn, decide_due, take_turn
-    from workflows.visibility import job_memo, job_search_attributes
+    from workflows.visibility import job_memo, job_search_attributes, standing_memo
     from workflows.wake import (
         away_from,
         is_quiet,
@@ -161,6 +164,7 @@ class JobWorkflow:
         self._sleep_until = given.sleep_until
         """When this run was to begin, if it was woken before; it sleeps the long way no less far than that."""
 
+        self._has_begun = False
         self._news = True
         self._commands: list[Command] = []
         self._ended: list[AttemptEnd] = []
@@ -225,6 +229,7 @@ class JobWorkflow:
             await self._shorten_if_quiet()
         self._set_alarms()
         if not self._news and not self._is_over():
+            self._show_standing()
             await workflow.wait_condition(lambda: self._news)
 
     @workflow.update(name=UPDATE_DELETE)
@@ -302,6 +307,14 @@ class JobWorkflow:
         if not may_take_redrive(self._state, command, queued=queued):
             raise ApplicationError("Many redrives of this job wait already.", type=BUSY)
 
+    @workflow.update(name=UPDATE_SHOW)
+    async def show(self, command: ShowCommand) -> MirrorBatch:
+        """Tell how the job stands, in records that are newer than what the mirror has."""
+        await workflow.wait_condition(lambda: self._has_begun)
+        version = max(self._state.version, command.above) + 1
+        self._state = self._state.model_copy(update={"version": version})
+        return rows_of_job(self._state)
+
     @workflow.signal(name=SIGNAL_RUN_ENDED)
     def run_ended(self, run: Run) -> None:
         """Take the report of a detached run."""
@@ -352,6 +365,7 @@ class JobWorkflow:
         for run in self._state.active:
             if run.detached:
                 self._looks[run.run_id] = next_look(run, now=now)
+        self._has_begun = True
 
     def _enter_task(self) -> None:
         self._sender.enter_task()
@@ -686,6 +700,15 @@ class JobWorkflow:
             changes = [pair.key.value_set(pair.value) for pair in wanted]
             gone = [SA_NEXT_FIRE.value_unset()] if wanted.get(SA_NEXT_FIRE) is None else []
             workflow.upsert_search_attributes([*changes, *gone])
+
+    def _show_standing(self) -> None:
+        """Bring the memo up to date by which the mirror is compared with the job.
+
+        A run that an earlier release has started shows none of it: its history knows no such command.
+        """
+        wanted, shown = standing_memo(self._state), workflow.memo()
+        if wanted.keys() <= shown.keys() and any(shown[name] != value for name, value in wanted.items()):
+            workflow.upsert_memo(wanted)
 
     def _look_at_silent_runs(self) -> None:
         now = workflow.now()

@@ -24,6 +24,9 @@ FIRST_PAUSE = timedelta(seconds=10)
 LATER_PAUSE = timedelta(seconds=20)
 """After a failure of the mirror. Everything is there within a minute of its return."""
 
+IF_LOST = 1
+"""Version of a record that replaces none: all others are microseconds since the epoch."""
+
 
 def with_run(state: JobState, run: Run) -> JobState:
     """Add a run's present state."""
@@ -130,6 +133,18 @@ def rows_of_run(state: JobState, run_id: str) -> MirrorBatch:
     """Show a job, and one of its runs where the mirror may not have its present state."""
     runs = tuple(record for record in state.outbox.runs if record.run.run_id == run_id)
     return MirrorBatch(job=job_record(state), runs=runs)
+
+
+def rows_of_job(state: JobState) -> MirrorBatch:
+    """Show a job with all that its state knows of runs.
+
+    Records that are unsent are as they were made. What else is known of runs was recorded before, and counts only where the
+    mirror has lost it.
+    """
+    held = (*state.active, *state.waiting, *state.catch_up, *((state.last,) if state.last else ()))
+    known = tuple(RunRecord(tenant=state.tenant, job_id=state.job_id, version=IF_LOST, run=run) for run in held)
+    rows = with_records(MirrorBatch(runs=known), state.outbox)
+    return rows.model_copy(update={"job": job_record(state)})
 
 
 def _versions(batch: MirrorBatch) -> list[int]:

@@ -24,6 +24,25 @@ CLUSTER_LOST: Final = "cluster_lost"
 LOST_RUN: Final = f"{CLUSTER_LOST}: Temporal's data was lost before it ended"
 LOST_FIRE: Final = f"{CLUSTER_LOST}: Temporal's data was lost at about this time; it is not known whether it ran"
 
+WORKFLOW_ENDED: Final = "workflow_ended"
+"""How the reason of every run begins that somebody ended with its job's workflow, in Temporal."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """What a job lost its workflow to, as the runs tell that went with it."""
+
+    of_run: str
+    of_fire: str
+
+
+CLUSTER_LOSS: Final = Loss(of_run=LOST_RUN, of_fire=LOST_FIRE)
+
+WORKFLOW_LOSS: Final = Loss(
+    of_run=f"{WORKFLOW_ENDED}: the job's workflow was ended in Temporal before it ended",
+    of_fire=f"{WORKFLOW_ENDED}: the job's workflow was ended in Temporal at about this time; it is not known whether it ran",
+)
+
 IN_DOUBT_LIMIT: Final = 100
 """Fires in doubt of one job that become dead letters. Of a job that fires every second, older ones are a line in the ledger."""
 
@@ -77,21 +96,21 @@ class Restoration:
     in_doubt: int
 
 
-def restore_job(remains: Remains, *, lost_at: datetime, now: datetime) -> Restoration:
-    """Let a job go on after the loss of Temporal's data at ``lost_at``.
+def restore_job(remains: Remains, *, lost_at: datetime, now: datetime, loss: Loss = CLUSTER_LOSS) -> Restoration:
+    """Let a job go on whose workflow was lost at ``lost_at``.
 
     Runs that were under way end as dead, and so do the fires up to ``lost_at`` of which the mirror has not heard: either may
     have had effects. Both can be redriven. All later fires follow the job's policy for missed ones.
     """
     state = revived_state(remains.record, last=remains.last, now=now)
     kept = tuple(run for run in remains.open_runs if run.run_id in remains.still_running)
-    lost = [_as_lost(run, now=now) for run in remains.open_runs if run.run_id not in remains.still_running]
+    lost = [_as_lost(run, now=now, loss=loss) for run in remains.open_runs if run.run_id not in remains.still_running]
     carried = _carried_fire(remains.record)
     is_to_come = carried is not None and carried.fire.target > lost_at
     state = state.model_copy(update={"active": kept, "carried": (carried,) if carried and is_to_come else ()})
-    fires, entries = _fires_in_doubt(state, lost_at=lost_at)
+    fires, entries = _fires_in_doubt(state, lost_at=lost_at, loss=loss)
     fires = (carried.fire, *fires) if carried and not is_to_come else fires
-    in_doubt = [_as_in_doubt(state, fire, now=now) for fire in fires]
+    in_doubt = [_as_in_doubt(state, fire, now=now, loss=loss) for fire in fires]
     state = _with_dead(state, [*lost, *in_doubt], started=len(in_doubt))
     state = _with_missed(state, entries)
     state = state.model_copy(update={"high_water": _high_water_after(state, fires, entries)})
@@ -100,21 +119,21 @@ def restore_job(remains: Remains, *, lost_at: datetime, now: datetime) -> Restor
     return Restoration(state=state, rows=rows, lost_runs=len(lost), in_doubt=len(in_doubt))
 
 
-def _as_lost(run: Run, *, now: datetime) -> Run:
+def _as_lost(run: Run, *, now: datetime, loss: Loss) -> Run:
     was_dispatched = run.attempt > 0 or run.dispatched_at is not None
     return run.model_copy(
         update={
             "status": RunStatus.DEAD,
             "outcome": Outcome.RAN if was_dispatched else Outcome.FAILED_TO_START,
-            "reason": LOST_RUN,
+            "reason": loss.of_run,
             "finished_at": now,
             "next_attempt_at": None,
         }
     )
 
 
-def _as_in_doubt(state: JobState, fire: Fire, *, now: datetime) -> Run:
-    run = run_for(state, fire, kind=RunKind.SCHEDULED, stands_for=1, now=now, reason=LOST_FIRE)
+def _as_in_doubt(state: JobState, fire: Fire, *, now: datetime, loss: Loss) -> Run:
+    run = run_for(state, fire, kind=RunKind.SCHEDULED, stands_for=1, now=now, reason=loss.of_fire)
     ended = {"status": RunStatus.DEAD, "outcome": Outcome.FAILED_TO_START, "finished_at": now}
     return run.model_copy(update=ended)
 
@@ -127,7 +146,9 @@ def _carried_fire(record: JobRecord) -> CarriedFire | None:
     return CarriedFire(fire=Fire(nominal=nominal, target=target), revision=record.revision)
 
 
-def _fires_in_doubt(state: JobState, *, lost_at: datetime) -> tuple[tuple[Fire, ...], tuple[LedgerEntry, ...]]:
+def _fires_in_doubt(
+    state: JobState, *, lost_at: datetime, loss: Loss
+) -> tuple[tuple[Fire, ...], tuple[LedgerEntry, ...]]:
     """List the fires that may have been dispatched without a record, and what becomes of others before ``lost_at``."""
     schedule, job_id = state.definition.schedule, state.job_id
     if state.lifecycle is not Lifecycle.ACTIVE:
@@ -140,7 +161,7 @@ def _fires_in_doubt(state: JobState, *, lost_at: datetime) -> tuple[tuple[Fire, 
         survey = survey_fires(schedule, job_id=job_id, after=after, until=until, newest=IN_DOUBT_LIMIT + 1)
         older, newest = split_newest(survey, keep=IN_DOUBT_LIMIT)
         fires = (*fires, *newest)
-        entries += entries_of_missed(older, reason=LOST_FIRE)
+        entries += entries_of_missed(older, reason=loss.of_fire)
         after = survey.through
     return _within_max_runs(state, fires), tuple(entries)
 

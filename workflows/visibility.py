@@ -27,6 +27,10 @@ KEYWORD_LIMIT = 255
 MEMO_LIMIT = 500
 """Characters of one memo value: a memo is carried by every row of the Web UI's list."""
 
+REVISION_MEMO = "revision"
+STATE_MEMO = "state"
+UPDATED_AT_MEMO = "updated_at"
+
 
 def next_fire(state: JobState) -> Fire | None:
     """Name the next fire of a job as far as its plan tells; ``None`` for a job that does not fire."""
@@ -65,6 +69,15 @@ def job_search_attributes(state: JobState) -> TypedSearchAttributes:
     return TypedSearchAttributes([*pairs, *timed, *ended])
 
 
+def standing_memo(state: JobState) -> dict[str, str]:
+    """Say what the mirror is compared by. Changes with the definition and the lifecycle, and with nothing else."""
+    return {
+        REVISION_MEMO: str(state.revision),
+        STATE_MEMO: state.lifecycle.value,
+        UPDATED_AT_MEMO: state.updated_at.isoformat(),
+    }
+
+
 def job_memo(state: JobState) -> dict[str, str]:
     """Say what the job is. Replaces the memo of the run before."""
     definition = state.definition
@@ -75,6 +88,7 @@ def job_memo(state: JobState) -> dict[str, str]:
         "timezone": _clip(definition.schedule.timezone),
         "owner": _clip(definition.owner),
         "last_error": _clip(f"{failure.type}: {failure.message}") if failure else "",
+        **standing_memo(state),
     }
 
 

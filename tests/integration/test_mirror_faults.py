@@ -228,7 +228,7 @@ async def test_who_is_patient_is_told_soon_that_the_database_gives_no_answer_at_
 
 async def test_who_waits_long_for_the_mirror_heartbeats(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that records whose worker dies with them are sent again within seconds, however patient their sender was."""
-    monkeypatch.setattr("activities.mirror_writer.BEAT_EVERY", timedelta(seconds=0.1))
+    monkeypatch.setattr("activities.heartbeat.BEAT_EVERY", timedelta(seconds=0.1))
     beats = list[object]()
     environment = _as_activity(is_local=False)
     environment.on_heartbeat = lambda *_: beats.append(None)

@@ -4,7 +4,7 @@ A scenario takes a client, and answers the id of the workflow to be recorded. Al
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -29,18 +29,24 @@ from workflows.contracts import (
     ALERT_WORKFLOW,
     BULK_REDRIVE_WORKFLOW,
     DOWNSTREAM_WORKFLOW,
+    PURGE_MIRROR,
+    RECONCILE_MIRROR,
     REDRIVE_MANY,
     SCHEDULER_TASK_QUEUE,
     SEND_ALERT,
     UPDATE_ASK_PROBE,
     UPDATE_END_PROBE,
     UPDATE_RESET_BREAKER,
+    UPKEEP_WORKFLOW,
+    UPKEEP_WORKFLOW_ID,
     alert_workflow_id,
     bulk_redrive_workflow_id,
     downstream_workflow_id,
 )
 from workflows.dead_letter import BulkProgress, BulkRequest, LetterPlace
+from workflows.reconciliation import PurgeReport, ReconcileReport
 from workflows.target import DEFAULT_TASK_QUEUE
+from workflows.upkeep import UpkeepInput
 
 NOON = datetime(2026, 6, 8, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -75,6 +81,21 @@ async def redrive_many(request: BulkRequest) -> BulkProgress:
         return IN_ROUNDS[0 if before == BulkProgress() else IN_ROUNDS.index(before) + 1]
     redriven = before.redriven + 1
     return BulkProgress(redriven=redriven, is_done=redriven >= request.limit)
+
+
+@activity.defn(name=RECONCILE_MIRROR)
+async def reconcile_mirror() -> ReconcileReport:
+    """Find nothing."""
+    return ReconcileReport(jobs=1, rows=1, again_in=SECOND)
+
+
+@activity.defn(name=PURGE_MIRROR)
+async def purge_mirror() -> PurgeReport:
+    """Fail, as without a database."""
+    raise ApplicationError("the database is away")
+
+
+ACTIVITIES: Sequence[Callable[..., Any]] = (send_alert, redrive_many, reconcile_mirror, purge_mirror)
 
 
 async def deliver_alert(client: Client) -> str:
@@ -162,6 +183,20 @@ async def go_on_with_open_breaker(client: Client) -> str:
     return handle.id
 
 
+async def look_after_mirror(client: Client) -> str:
+    """So many rounds that it continues as new; some of its steps fail."""
+    name = unique(UPKEEP_WORKFLOW_ID)
+    handle = await client.start_workflow(UPKEEP_WORKFLOW, UpkeepInput(), id=name, task_queue=DEFAULT_TASK_QUEUE)
+
+    async def is_further() -> bool:
+        described = await client.get_workflow_handle(name).describe()
+        return described.history_length > 10 and described.raw_info.first_run_id != described.run_id
+
+    await eventually(is_further, limit=timedelta(seconds=90))
+    await client.get_workflow_handle(handle.id).cancel()
+    return name
+
+
 LONE: Mapping[str, Play] = {
     "alert": deliver_alert,
     "alert-refused": refuse_alert,
@@ -171,6 +206,7 @@ LONE: Mapping[str, Play] = {
     "downstream": probe_downstream,
     "downstream-probe-lost": lose_probe,
     "downstream-continued": go_on_with_open_breaker,
+    "upkeep": look_after_mirror,
 }
 
 
@@ -178,7 +214,7 @@ LONE: Mapping[str, Play] = {
 async def lone_workers(client: Client) -> AsyncIterator[None]:
     """Run what these workflows need."""
     workflows = Worker(client, task_queue=DEFAULT_TASK_QUEUE, workflows=WORKFLOWS, workflow_runner=strict_runner())
-    activities = Worker(client, task_queue=SCHEDULER_TASK_QUEUE, activities=[send_alert, redrive_many])
+    activities = Worker(client, task_queue=SCHEDULER_TASK_QUEUE, activities=ACTIVITIES)
     async with workflows, activities:
         yield
 

@@ -56,7 +56,9 @@ from workflows.contracts import (
     UPDATE_REDRIVE,
     UPDATE_REGISTER,
     UPDATE_RESUME,
+    UPDATE_SHOW,
     UPDATE_TRIGGER,
+    UPKEEP_WORKFLOW,
     job_workflow_id,
 )
 
@@ -68,6 +70,7 @@ CLASSES = {
     BULK_REDRIVE_WORKFLOW: ("BulkRedriveWorkflow", "BulkRequest"),
     CATALOGUE_WORKFLOW: ("CatalogueWorkflow", "CatalogueInput"),
     DOWNSTREAM_WORKFLOW: ("DownstreamWorkflow", "DownstreamInput"),
+    UPKEEP_WORKFLOW: ("UpkeepWorkflow", "UpkeepInput"),
 }
 """By the name of a workflow: its class, and that of its argument."""
 
@@ -80,6 +83,7 @@ COMMANDS = {
     UPDATE_RESUME: "ResumeCommand",
     UPDATE_TRIGGER: "TriggerCommand",
     UPDATE_CANCEL_RUN: "CancelCommand",
+    UPDATE_SHOW: "ShowCommand",
     UPDATE_ASK_PROBE: "ProbeRequest",
     UPDATE_END_PROBE: "ProbeReport",
 }

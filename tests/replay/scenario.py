@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from tests.eventually import eventually
-from tests.replay.steering import cancel_run, change, pause_and_resume, pause_for_a_while, trigger
+from tests.replay.steering import cancel_run, change, pause_and_resume, pause_for_a_while, show, trigger
 from tests.workflow.harness import QUICK, SLEEPY, Harness, every, job, refusal_of
 from workflows.alert_rule import AlertKind, AlertRules
 from workflows.job import JobDefinition, Tuning
@@ -211,6 +211,8 @@ TOGETHER: dict[str, Scenario] = {
     "triggered-while-sleeping": Scenario(
         definition=job("take", every_seconds=4, payload=0), play=trigger, tuning=SLEEPY
     ),
+    "shown": Scenario(definition=job(every_seconds=2), play=show),
+    "shown-while-sleeping": Scenario(definition=job(every_seconds=4), play=show, tuning=SLEEPY),
     "run-cancelled": Scenario(definition=job("take", payload=60, heartbeat_timeout=LISTENS), play=cancel_run),
     "detached-cancelled": Scenario(
         definition=job("take", payload=60, heartbeat_timeout=LISTENS, isolation="workflow"), play=cancel_run

@@ -76,3 +76,15 @@ async def cancel_run(harness: Harness, job_id: str) -> None:
     command = CancelCommand(key=unique("key"), run_id=call.run.run_id, reason="a wrong amount")
     await harness.handle(job_id).execute_update(UPDATE_CANCEL_RUN, command, result_type=MirrorBatch)
     await eventually(lambda: harness.mirror.statuses(job_id)[RunStatus.CANCELLED] == 1, limit=ENOUGH)
+
+
+async def show(harness: Harness, job_id: str) -> None:
+    """Ask it how it stands, before and after a change that the list of workflows shows too."""
+    await harness.until_runs(job_id, 1, limit=ENOUGH)
+    before = await harness.show(job_id)
+    assert before.job is not None
+    await harness.change(job_id, job(every_seconds=3))
+    after = await harness.show(job_id, above=before.job.version + 1_000_000_000)
+    assert after.job is not None
+    assert after.job.version > before.job.version + 1_000_000_000
+    await harness.until_runs(job_id, 3, limit=ENOUGH)

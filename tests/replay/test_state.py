@@ -25,12 +25,14 @@ from workflows.command import (
     RegisterCommand,
     ResumeCommand,
     RunInput,
+    ShowCommand,
     TriggerCommand,
 )
 from workflows.contracts import UPDATE_RESET_BREAKER
 from workflows.dead_letter import BulkRequest
 from workflows.job import JobInput, MirrorBatch
 from workflows.run import Run
+from workflows.upkeep import UpkeepInput
 from workflows.value import Value
 
 VALUES = (
@@ -52,7 +54,9 @@ VALUES = (
     ResumeCommand,
     Run,
     RunInput,
+    ShowCommand,
     TriggerCommand,
+    UpkeepInput,
 )
 
 TYPES: dict[str, type[Value]] = {each.__name__: each for each in VALUES}

@@ -70,7 +70,12 @@ def test_a_parked_run_and_the_jobs_own_trouble_are_told() -> None:
 def test_a_workflow_that_is_gone_or_stuck_is_told() -> None:
     """SB-163: somebody ended it in Temporal, or its tasks fail; a completed job needs none."""
     gone = WorkflowLook(is_open=False)
-    assert "not scheduled" in reasons(workflow=gone)[0]
+    [told] = reasons(workflow=gone)
+    assert told.startswith("not scheduled: its workflow was ended in Temporal")
+    assert "`horarium mirror reconcile`" in told
+    assert reasons(workflow=WorkflowLook(is_open=False, is_known=False)) == [
+        "not scheduled: Temporal does not have its workflow; `horarium restore` starts it again"
+    ]
     assert reasons(workflow=gone, lifecycle=Lifecycle.COMPLETED) == []
     assert reasons(workflow=WorkflowLook(is_open=True)) == []
     stuck = WorkflowLook(is_open=True, problems=("category=WorkflowTaskFailed",))

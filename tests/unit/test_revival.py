@@ -8,7 +8,16 @@ from workflows.change import change_job
 from workflows.command import ChangeCommand
 from workflows.job import JobCounts, JobDefinition, JobRecord, Lifecycle, Pause, Tuning
 from workflows.planner import make_plan
-from workflows.revival import CLUSTER_LOST, IN_DOUBT_LIMIT, Remains, Restoration, restore_job, revived_state
+from workflows.revival import (
+    CLUSTER_LOST,
+    IN_DOUBT_LIMIT,
+    WORKFLOW_ENDED,
+    WORKFLOW_LOSS,
+    Remains,
+    Restoration,
+    restore_job,
+    revived_state,
+)
 from workflows.run import Outcome, Run, RunKind, RunStatus
 from workflows.turn import take_turn
 from workflows.wake import plan_request, with_plan
@@ -172,3 +181,12 @@ def test_a_paused_job_is_paused_again_and_one_whose_fires_were_used_up_can_be_ch
     skipped = revived_state(record(high_water=at(7200)), last=None, now=NOW)
     changed = change_job(skipped, ChangeCommand(definition=JobDefinition(schedule=every(30))), now=NOW)
     assert changed.high_water == NOW
+
+
+def test_runs_tell_what_their_job_lost_its_workflow_to() -> None:
+    """One that somebody ended in Temporal is not a cluster that was lost; everything else is as after that."""
+    remains = Remains(record=record(), last=None, open_runs=(active_run(120),))
+    restoration = restore_job(remains, lost_at=at(190), now=NOW, loss=WORKFLOW_LOSS)
+    assert [(row.run.reason or "").split(":")[0] for row in restoration.rows.runs] == [WORKFLOW_ENDED] * 2
+    assert (restoration.lost_runs, restoration.in_doubt) == (1, 1)
+    assert restoration.state.high_water == at(180)

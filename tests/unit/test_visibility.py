@@ -9,7 +9,7 @@ from workflows.job import FirePlan, JobCounts, JobDefinition, JobState, Lifecycl
 from workflows.run import Failure, Run, RunStatus
 from workflows.schedule import CronRule, Fire, IntervalRule, OneOffRule, RRuleRule, Rule, Schedule
 from workflows.target import ActivityTarget
-from workflows.visibility import job_memo, job_search_attributes, job_summary, next_fire, rule_text
+from workflows.visibility import job_memo, job_search_attributes, job_summary, next_fire, rule_text, standing_memo
 
 NOON = datetime(2026, 6, 8, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -122,3 +122,14 @@ def test_every_kind_of_rule_has_a_short_text(rule: Rule, expected: str) -> None:
 def test_the_summary_names_job_and_schedule() -> None:
     """One line in the Web UI's list."""
     assert job_summary(state_of()) == "report (0 * * * *)"
+
+
+def test_the_memo_says_what_the_mirror_is_compared_by() -> None:
+    """Revision, state and when they changed last; nothing that changes with a fire."""
+    state = state_of()
+    memo = job_memo(state)
+    assert (memo["revision"], memo["state"]) == (str(state.revision), state.lifecycle.value)
+    assert datetime.fromisoformat(memo["updated_at"]) == state.updated_at
+    fired = state.model_copy(update={"version": state.version + 9, "high_water": state.high_water + timedelta(hours=1)})
+    assert standing_memo(fired) == standing_memo(state)
+    assert standing_memo(state).items() <= memo.items()

@@ -16,6 +16,7 @@ from workflows.contracts import (
     alert_workflow_id,
     attempt_workflow_id,
     job_workflow_id,
+    named_job,
     records_workflow_id,
     requested_run_id,
     run_workflow_id,
@@ -45,6 +46,16 @@ def test_two_jobs_have_two_workflows_and_their_runs_too(one: tuple[str, str], ot
     ]
     assert len(ids[0]) == 4
     assert ids[0].isdisjoint(ids[1]) is (one != other)
+
+
+@given(jobs)
+def test_the_name_of_a_jobs_workflow_tells_the_job(job: tuple[str, str]) -> None:
+    """And no other name of ours does."""
+    tenant, job_id = job
+    assert named_job(job_workflow_id(tenant=tenant, job_id=job_id)) == job
+    assert named_job(records_workflow_id(tenant=tenant, job_id=job_id, version=1)) is None
+    assert named_job(run_workflow_id(tenant=tenant, run_id=scheduled_run_id(job_id=job_id, nominal=NOON))) is None
+    assert named_job("upkeep") is None
 
 
 def test_the_pairs_that_other_schedulers_confuse_are_apart() -> None:

@@ -43,6 +43,7 @@ from workflows.command import (
     RedriveCommand,
     RegisterCommand,
     ResumeCommand,
+    ShowCommand,
     TriggerAnswer,
     TriggerCommand,
 )
@@ -61,6 +62,7 @@ from workflows.contracts import (
     UPDATE_REDRIVE,
     UPDATE_REGISTER,
     UPDATE_RESUME,
+    UPDATE_SHOW,
     UPDATE_TRIGGER,
     WORKFLOW_TASK_TIMEOUT,
     job_workflow_id,
@@ -86,6 +88,7 @@ from workflows.revival import revived_state
 from workflows.run import Attempt, Outcome, Run, RunKind, RunStatus
 from workflows.schedule import FireSurvey, IntervalRule, Schedule
 from workflows.target import ActivityTarget
+from workflows.visibility import job_memo
 
 _NO_BUGS: Final = (
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
@@ -413,6 +416,7 @@ class Harness:
             id=job_workflow_id(tenant="default", job_id=job_id),
             task_queue="horarium",
             task_timeout=WORKFLOW_TASK_TIMEOUT,
+            memo=job_memo(given.state),
         )
 
     async def state(self, definition: JobDefinition, *, job_id: str, registered_at: datetime | None = None) -> JobState:
@@ -438,6 +442,13 @@ class Harness:
         command = RegisterCommand(key=key or unique("key"), state=await self.state(definition, job_id=job_id))
         record: JobRecord = await self.handle(job_id).execute_update(UPDATE_REGISTER, command, result_type=JobRecord)
         return record
+
+    async def show(self, job_id: str, *, above: int = 0) -> MirrorBatch:
+        """Ask a job how it stands."""
+        rows: MirrorBatch = await self.handle(job_id).execute_update(
+            UPDATE_SHOW, ShowCommand(above=above), result_type=MirrorBatch
+        )
+        return rows
 
     async def change(self, job_id: str, definition: JobDefinition, **fields: Any) -> JobRecord:
         """Give a job another definition."""
