@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
-from api.cli_input import BadInput
+from api.cli_input import BadInput, CommandFailed
 
 if TYPE_CHECKING:
     from workers.rebuild import RebuildReport
@@ -58,7 +58,6 @@ def reconcile_mirror(
 @mirror_app.command("rebuild")
 def rebuild_mirror(as_json: AsJson = False) -> None:
     """Fill the mirror from the histories that Temporal keeps. What it has is left alone."""
-    from api.cli_client import CommandFailed
     from workers.mirror import rebuild
 
     report = _run(lambda settings: rebuild(settings, tell=_tell_progress))
@@ -80,7 +79,6 @@ def purge_mirror(
     as_json: AsJson = False,
 ) -> None:
     """Forget history that is older than HORARIUM_RUN_RETENTION, which scheduler workers do every hour."""
-    from api.cli_client import CommandFailed
     from workers.mirror import purge
 
     report = _run(lambda settings: purge(settings, dry_run=dry_run))
@@ -93,7 +91,6 @@ def purge_mirror(
 
 
 def _run(work: "Callable[[Settings], Coroutine[None, None, Report]]") -> Report:
-    from api.cli_client import CommandFailed
     from workers.connection import ServerTooOld
     from workers.log import configure_logging
     from workers.settings import InvalidSettings, read_settings
@@ -110,7 +107,6 @@ def _run(work: "Callable[[Settings], Coroutine[None, None, Report]]") -> Report:
 
 
 def _tell(report: "ReconcileReport", *, as_json: bool) -> None:
-    from api.cli_client import CommandFailed
 
     if as_json:
         print(report.model_dump_json())
