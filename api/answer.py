@@ -11,6 +11,7 @@ from typing import Self, assert_never
 from pydantic import BaseModel, Field, JsonValue, TypeAdapter
 
 from api.alert_body import AlertsAnswer, describe_alerts
+from api.next_run import is_held_up, with_next_run
 from workflows.fire_times import jitter_window, shortest_gap
 from workflows.job import (
     Backoff,
@@ -240,14 +241,15 @@ class FireAnswer(BaseModel):
 def summarise_job(record: JobRecord, standing: Standing) -> JobSummary:
     """Say a job shortly."""
     definition, schedule = record.definition, record.definition.schedule
+    upcoming = with_next_run(record, now=standing.now)
     return JobSummary(
         job_id=record.job_id,
         name=definition.name,
         state=record.lifecycle,
         health=standing.health,
         stale=standing.stale,
-        next_run_at=record.next_run_at,
-        next_target_at=record.next_target_at,
+        next_run_at=upcoming.next_run_at,
+        next_target_at=upcoming.next_target_at,
         lag_seconds=_number(lag_of(record, now=standing.now)),
         revision=record.revision,
         schedule=spell_rule(schedule.rule),
@@ -383,8 +385,8 @@ def describe_ledger_entry(entry: LedgerEntry) -> LedgerAnswer:
 
 
 def lag_of(record: JobRecord, *, now: datetime) -> timedelta:
-    """Say how long the next fire is overdue; zero when it is not, or when there is none."""
-    if record.next_target_at is None:
+    """Say how long the next fire is overdue; zero when it is not, when a run blocks it, or when there is none."""
+    if record.next_target_at is None or is_held_up(record, now=now):
         return timedelta(0)
     return max(now - record.next_target_at, timedelta(0))
 

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from api.answer import FireAnswer
+from api.next_run import with_next_run
 from api.preview import list_fires
 from workflows.change import FIRING
 from workflows.fire_times import jitter_offset, survey_fires
@@ -21,6 +22,7 @@ def upcoming_fires(record: JobRecord, *, count: int, now: datetime) -> Sequence[
     """List the next fires of a job, the one at ``next_run_at`` first; none for a job that does not fire."""
     if record.lifecycle is not Lifecycle.ACTIVE:
         return []
+    record = with_next_run(record, now=now)
     schedule = record.definition.schedule
     left = count if schedule.max_runs is None else min(count, max(schedule.max_runs - record.counts.started, 0))
     carried = _carried_fire(record)[:left]

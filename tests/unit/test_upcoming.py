@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
+from api.answer import lag_of
+from api.next_run import with_next_run
 from api.upcoming import undecided_entries, upcoming_fires
 from workflows.fire_times import jitter_offset
 from workflows.job import JobCounts, JobDefinition, JobRecord, Lifecycle
@@ -37,6 +39,18 @@ def test_the_first_upcoming_fire_is_next_run_at() -> None:
     record = record_of(HOURLY, next_run_at=late, high_water=late - HOUR)
     assert nominals(record) == [late, late + HOUR, late + 2 * HOUR]
     assert upcoming_fires(record, count=1, now=NOON)[0].local == "2026-06-08T17:00:00+05:45"
+
+
+def test_what_a_run_blocks_is_not_what_comes_next() -> None:
+    """Its fires are decided several at a time; meanwhile the row names one that has passed, and readers are told the next."""
+    for minutes, active_runs, is_past in ((5, 1, False), (0.5, 0, False), (5, 0, True), (75, 1, True)):
+        due = NOON - timedelta(minutes=minutes)
+        record = record_of(HOURLY, next_run_at=due, next_target_at=due, high_water=due - HOUR, active_runs=active_runs)
+        shown = with_next_run(record, now=NOON)
+        assert shown.next_run_at == (due if is_past else NOON + timedelta(minutes=15))
+        assert is_past or nominals(record, count=1) == [shown.next_run_at]
+    assert lag_of(record, now=NOON) == timedelta(minutes=75)
+    assert lag_of(record.model_copy(update={"next_target_at": NOON - timedelta(minutes=5)}), now=NOON) == timedelta(0)
 
 
 def test_no_more_fires_are_told_than_runs_are_left() -> None:
