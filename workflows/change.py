@@ -59,10 +59,19 @@ def _is_same_json(one: JsonValue, other: JsonValue) -> bool:
 
 
 def must_settle(state: JobState, command: ChangeCommand) -> bool:
-    """Say whether the fires up to a change must be asked for: those of a schedule, or a pause, that is about to end."""
+    """Say whether the fires up to a change must be asked for: those of a schedule, or a pause, that is about to end.
+
+    Or of a job that nobody could plan: those of its schedule up to now are still of the definition that goes.
+    """
     if state.lifecycle is Lifecycle.PAUSED and command.enabled:
         return True
+    if state.lifecycle is Lifecycle.ACTIVE and not _is_planned(state):
+        return not is_same_definition(state.definition, command.definition)
     return state.lifecycle in FIRING and state.definition.schedule != command.definition.schedule
+
+
+def _is_planned(state: JobState) -> bool:
+    return state.plan is not None and state.plan.revision == state.revision and state.plan.complete
 
 
 def survey_request(state: JobState, *, until: datetime) -> SurveyRequest:

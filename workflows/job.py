@@ -457,7 +457,8 @@ class JobState(Value):
     """Last nominal time decided. Falls only, to ``before_skip``, when the schedule changes or the job is deleted."""
 
     before_skip: datetime | None = None
-    """The high-water mark of before fires to come were used up; ``None`` when none of them is still to come."""
+    """The high-water mark of before fires to come were used up, or unwanted ones told ahead; ``None`` when none of them is still
+    to come."""
 
     plan: FirePlan | None = None
     """``None`` when the planner must be asked."""

@@ -90,11 +90,6 @@ def with_entries(
     return with_ledger(state, revised)
 
 
-def is_used_up(state: JobState) -> bool:
-    """Say whether ``max_runs`` is reached."""
-    return state.definition.schedule.max_runs is not None and state.counts.started >= state.definition.schedule.max_runs
-
-
 def is_drained(state: JobState) -> bool:
     """Say whether nothing of the job is under way or waits."""
     return not state.active and not state.waiting and not state.catch_up

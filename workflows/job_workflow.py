@@ -97,7 +97,6 @@ with workflow.unsafe.imports_passed_through():
         definition_of,
         find_run,
         is_drained,
-        is_used_up,
         with_active,
         without_old_answers,
         without_unused_definitions,
@@ -109,6 +108,7 @@ with workflow.unsafe.imports_passed_through():
         rows_of_job,
         rows_of_run,
     )
+    from workflows.policies import is_used_up
     from workflows.record_sender import RecordSender
     from workflows.redrive import (
         answer_redrive,
@@ -126,6 +126,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.visibility import job_memo, job_search_attributes, standing_memo
     from workflows.wake import (
         away_from,
+        is_held_up,
         is_quiet,
         needs_plan,
         next_wake,
@@ -695,8 +696,14 @@ class JobWorkflow:
         if not self._tuning.search_attributes:
             return
         wanted, shown = job_search_attributes(self._state), workflow.info().typed_search_attributes
-        lacks_fire = wanted.get(SA_NEXT_FIRE) is not None and shown.get(SA_NEXT_FIRE) is None
-        if lacks_fire or any(shown.get(key) != wanted.get(key) for key in (SA_LAST_OUTCOME, SA_STATE)):
+        fire, now = shown.get(SA_NEXT_FIRE), workflow.now()
+        lacks_fire = wanted.get(SA_NEXT_FIRE) is not None and fire is None
+        shows_old_fire = fire is not None and fire <= now and is_held_up(self._state, now=now)
+        if (
+            lacks_fire
+            or shows_old_fire
+            or any(shown.get(key) != wanted.get(key) for key in (SA_LAST_OUTCOME, SA_STATE))
+        ):
             changes = [pair.key.value_set(pair.value) for pair in wanted]
             gone = [SA_NEXT_FIRE.value_unset()] if wanted.get(SA_NEXT_FIRE) is None else []
             workflow.upsert_search_attributes([*changes, *gone])

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, assert_never
 
-from workflows.job import CatchUpPolicy, JobDefinition, LedgerEntry, OverlapPolicy
+from workflows.job import CatchUpPolicy, JobDefinition, JobState, LedgerEntry, OverlapPolicy
 from workflows.run import Outcome, Run, RunKind
 from workflows.schedule import Fire, FireRange, FireSurvey
 
@@ -220,6 +220,11 @@ def decide_overlap(definition: JobDefinition, *, active: tuple[Run, ...], waitin
 def is_blocking(run: Run) -> bool:
     """Say whether a run is in the way of live fires: not those of the catch-up lane, nor of an earlier registration."""
     return not run.superseded and run.kind not in LANE
+
+
+def is_used_up(state: JobState) -> bool:
+    """Say whether ``max_runs`` is reached: then there are no fires, until a run gives its place back without having started."""
+    return state.definition.schedule.max_runs is not None and state.counts.started >= state.definition.schedule.max_runs
 
 
 def start_deadline(definition: JobDefinition, run: Run) -> datetime | None:

@@ -18,6 +18,10 @@ from workflows.run import Attempt, AttemptStatus, Failure, Outcome, Run, RunStat
 ENGINE_FLOOR = timedelta(seconds=1)
 """No server timer is shorter. Without adding it, all waits below a second would end together."""
 
+QUIET = ENGINE_FLOOR + timedelta(milliseconds=300)
+"""What a new run needs before the next fire: its first workflow task, and then the shortest timer. And what must lie between
+a timer and that of a fire: the engine looks ahead to one timer of a workflow, and to the next no sooner than its floor."""
+
 LONGEST_RETRY_AFTER = timedelta(days=365)
 """Whatever an error asks for: further away, times come to an end."""
 

@@ -26,7 +26,6 @@ from workflows.job_state import (
     definition_at,
     definition_of,
     find_run,
-    is_used_up,
     replace_or_end,
     with_active,
     with_entries,
@@ -40,9 +39,16 @@ from workflows.policies import (
     entries_of_excluded,
     is_blocking,
     is_past_deadline,
+    is_used_up,
     may_start_catch_up,
 )
-from workflows.resilience import AttemptEnd, comes_too_late, end_before_start, end_between_attempts, end_too_late
+from workflows.resilience import (
+    AttemptEnd,
+    comes_too_late,
+    end_before_start,
+    end_between_attempts,
+    end_too_late,
+)
 from workflows.run import AttemptStatus, Outcome, Run, RunKind
 from workflows.schedule import Fire, FireRange, FireSurvey
 from workflows.settlement import cancel_runs, is_between_attempts, settle_attempt
@@ -79,14 +85,14 @@ def take_turn(state: JobState, *, now: datetime, detach: bool = False) -> Turn:
     ``detach`` puts new runs into workflows of their own: the job's history is long and its inline runs never drain.
     """
     turn = _OpenTurn(state, now=now, detach=detach)
+    turn.pass_fires_beyond_max_runs()
     turn.release_waiting()
-    turn.fire_carried()
-    if state.lifecycle is Lifecycle.ACTIVE:
-        turn.settle_missed()
-        turn.fire_due()
+    # A place that came before the fires of this moment is taken before them, as if it had had a timer of its own.
+    turn.start_catch_up()
+    turn.decide_fires()
+    turn.start_retries()
     turn.release_waiting()
     turn.start_catch_up()
-    turn.start_retries()
     turn.complete()
     return turn.finish()
 
@@ -94,10 +100,8 @@ def take_turn(state: JobState, *, now: datetime, detach: bool = False) -> Turn:
 def decide_due(state: JobState, *, now: datetime) -> Turn:
     """Decide the fires that are due, and nothing else, under a definition that may be about to go."""
     turn = _OpenTurn(state, now=now, detach=False)
-    turn.fire_carried()
-    if state.lifecycle is Lifecycle.ACTIVE:
-        turn.settle_missed()
-        turn.fire_due()
+    turn.pass_fires_beyond_max_runs()
+    turn.decide_fires()
     return turn.finish()
 
 
@@ -142,8 +146,24 @@ class _OpenTurn:
         """Say what was decided."""
         return Turn(state=self.state, start=tuple(self.start), cancel=tuple(self.cancel), give_up=tuple(self.give_up))
 
+    def decide_fires(self) -> None:
+        """Decide what is due: carried fires, missed ones, live ones."""
+        self.fire_carried()
+        if self.state.lifecycle is Lifecycle.ACTIVE:
+            self.settle_missed()
+            self.fire_due()
+        self.pass_fires_beyond_max_runs()
+
+    def pass_fires_beyond_max_runs(self) -> None:
+        """Leave behind what passes while ``max_runs`` is reached: these are no fires, whoever gives its place back later."""
+        plan = self.state.plan
+        if self.state.lifecycle is not Lifecycle.ACTIVE or not is_used_up(self.state):
+            return
+        self._pass_through(self._now if plan is None else self._now - plan.offset)
+
     def settle_missed(self) -> None:
         """Apply the catch-up policy to what the planner found missed."""
+        self.pass_fires_beyond_max_runs()
         plan = self.state.plan
         if plan is None or not plan.complete or plan.missed is None:
             return
@@ -175,6 +195,8 @@ class _OpenTurn:
 
     def carry_nominal(self) -> None:
         """Put aside what the plan has between nominal and target time."""
+        if is_used_up(self.state):
+            self._pass_through(self._now)
         plan = self.state.plan
         while (
             plan is not None and plan.upcoming and plan.upcoming[0].nominal <= self._now and not is_used_up(self.state)
@@ -273,7 +295,8 @@ class _OpenTurn:
         run = next_in_lane(state)
         if run is None:
             return
-        if state.next_catch_up_at is not None and self._now < state.next_catch_up_at:
+        place = state.next_catch_up_at
+        if place is not None and self._now < place:
             return
         pause = timedelta(minutes=1) / state.definition.catch_up_rate
         self.state = state.model_copy(update={"catch_up": state.catch_up[1:], "next_catch_up_at": self._now + pause})
@@ -299,10 +322,32 @@ class _OpenTurn:
         no_fire_left = plan is not None and plan.complete and plan.exhausted and not plan.upcoming
         if no_fire_left or is_used_up(state):
             if plan is not None and no_fire_left:
-                self._add_entries(entries_of_excluded(plan.excluded))
+                self._tell_ahead(plan.excluded)
             self.state = self.state.model_copy(
                 update={"lifecycle": Lifecycle.COMPLETED, "plan": None, "updated_at": self._now}
             )
+
+    def _tell_ahead(self, excluded: tuple[FireRange, ...]) -> None:
+        """Enter in the ledger the unwanted fires after the last one. They are decided, and not to be told again."""
+        if not excluded:
+            return
+        before = self.state.before_skip or self.state.high_water
+        self._add_entries(entries_of_excluded(excluded))
+        through = max(self.state.high_water, excluded[-1].last)
+        self.state = self.state.model_copy(
+            update={"high_water": through, "before_skip": before if through > self._now else None}
+        )
+
+    def _pass_through(self, moment: datetime) -> None:
+        plan = self.state.plan
+        if moment <= self.state.high_water:
+            return
+        if plan is not None:
+            later = tuple(fire for fire in plan.upcoming if fire.nominal > moment)
+            unwanted = tuple(each for each in plan.excluded if each.last > moment)
+            passed = {"upcoming": later, "excluded": unwanted, "missed": None, "complete": True}
+            plan = plan.model_copy(update=passed)
+        self.state = self.state.model_copy(update={"plan": plan, "high_water": moment, "before_skip": None})
 
     def _is_decidable(self, carried: CarriedFire) -> bool:
         """Say whether it is certain if the job is paused at the target time: a pause that is over may not have ended yet."""
@@ -470,7 +515,7 @@ def _is_beyond(plan: FirePlan, fire: Fire) -> bool:
 def next_decidable(state: JobState) -> Fire | None:
     """Name the next fire, where nothing before it is left to be asked for."""
     fire = next_fire(state)
-    if fire is None or is_used_up(state):
+    if fire is None:
         return None
     if state.carried or state.plan is None:
         return fire

@@ -17,6 +17,7 @@ from workflows.contracts import (
     SA_TENANT,
 )
 from workflows.job import JobState, Lifecycle
+from workflows.policies import is_used_up
 from workflows.run import RunStatus
 from workflows.schedule import CronRule, Fire, IntervalRule, OneOffRule, RRuleRule, Rule
 from workflows.target import target_name
@@ -34,7 +35,7 @@ UPDATED_AT_MEMO = "updated_at"
 
 def next_fire(state: JobState) -> Fire | None:
     """Name the next fire of a job as far as its plan tells; ``None`` for a job that does not fire."""
-    if state.lifecycle is not Lifecycle.ACTIVE:
+    if state.lifecycle is not Lifecycle.ACTIVE or is_used_up(state):
         return None
     if state.carried:
         return state.carried[0].fire

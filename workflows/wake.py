@@ -10,9 +10,9 @@ from zlib import crc32
 
 from workflows.alert import next_unmet
 from workflows.job import CatchUpPolicy, FirePlan, JobState, Lifecycle, OverlapPolicy, PlanRequest
-from workflows.job_state import definition_of, is_used_up, with_entries
-from workflows.policies import entries_of_missed, is_blocking, start_deadline
-from workflows.resilience import ENGINE_FLOOR
+from workflows.job_state import definition_of, with_entries
+from workflows.policies import entries_of_missed, is_blocking, is_used_up, start_deadline
+from workflows.resilience import ENGINE_FLOOR, QUIET
 from workflows.run import Run
 from workflows.schedule import Fire
 from workflows.turn import next_in_lane, waiting_now
@@ -26,10 +26,6 @@ RECHECK_BEFORE = timedelta(days=1)
 
 STALLED_FOR = timedelta(seconds=5)
 """Fires that come together, the first of them later than this, were held up by nothing but an absence of workers."""
-
-
-QUIET = ENGINE_FLOOR + timedelta(milliseconds=300)
-"""What a new run needs before the next fire: its first workflow task, and then the shortest timer."""
 
 
 def needs_plan(state: JobState, *, now: datetime) -> bool:
@@ -71,7 +67,9 @@ def was_stalled(state: JobState, *, now: datetime) -> bool:
 def should_refill(state: JobState) -> bool:
     """Say whether a moment without a fire should be used to ask for more of them."""
     plan = state.plan
-    if state.lifecycle is not Lifecycle.ACTIVE or plan is None or not plan.complete or plan.exhausted:
+    if state.lifecycle is not Lifecycle.ACTIVE or is_used_up(state):
+        return False
+    if plan is None or not plan.complete or plan.exhausted:
         return False
     return len(plan.upcoming) <= 1 and plan.ask_again_at is None
 
@@ -106,16 +104,18 @@ def with_plan(state: JobState, plan: FirePlan) -> JobState:
 
 def next_wake(state: JobState, *, now: datetime) -> datetime | None:
     """Say when something is due next; ``None`` when only a command or a result can move the job."""
-    times = [run.next_attempt_at for run in state.active if run.next_attempt_at is not None and not run.detached]
+    times: list[datetime] = []
+    fires = [carried.fire.target for carried in state.carried]
     if state.lifecycle is Lifecycle.ACTIVE and state.plan is not None and not is_used_up(state):
-        times += _times_of_plan(state, state.plan, now=now)
-    times += [carried.fire.target for carried in state.carried]
+        times += _times_of_plan(state.plan, now=now)
+        fires += _times_of_fires(state, state.plan, now=now)
+    times += fires
     if state.pause is not None and state.pause.until is not None and state.pause.until > now:
         times.append(state.pause.until)
-    if next_in_lane(state) and state.next_catch_up_at:
-        times.append(state.next_catch_up_at)
-    unmet = next_unmet(state)
-    times += [] if unmet is None else [unmet]
+    in_no_haste = [run.next_attempt_at for run in state.active if not run.detached]
+    in_no_haste += [state.next_catch_up_at if next_in_lane(state) else None, next_unmet(state)]
+    in_haste = [] if _lasting_blocker(state) else fires
+    times += [_with_fire(at, in_haste, now=now) for at in in_no_haste if at is not None]
     for run in waiting_now(state)[:1]:
         deadline = start_deadline(definition_of(state, run), run)
         times += [] if deadline is None else [deadline + timedelta(milliseconds=1)]
@@ -136,12 +136,15 @@ def next_wakes(state: JobState, *, now: datetime) -> tuple[datetime, ...]:
 
 
 def away_from(wakes: Collection[datetime], times: Iterable[datetime]) -> list[datetime]:
-    """Leave out times shortly before a wake, whose turn sees to what they are for.
-
-    The engine looks ahead to one timer of a workflow, and after that to the next, no sooner than its floor: a timer half a
-    second before that of a fire lets the fire come half a second late.
-    """
+    """Leave out times shortly before a wake, whose turn sees to what they are for; it would come late for their timers."""
     return [at for at in times if not any(timedelta(0) <= wake - at < QUIET for wake in wakes)]
+
+
+def is_held_up(state: JobState, *, now: datetime) -> bool:
+    """Say whether a run has kept live fires from starting for so long that they are decided several at a time."""
+    blocker = _lasting_blocker(state)
+    since = None if blocker is None else blocker.dispatched_at
+    return since is not None and now - since >= EVERY_FIRE_FOR
 
 
 def quiet_limit(history_limit: int, *, job_id: str) -> int:
@@ -159,11 +162,21 @@ def is_quiet(state: JobState, *, now: datetime) -> bool:
     return not state.active and (wake is None or wake - now >= QUIET)
 
 
-def _times_of_plan(state: JobState, plan: FirePlan, *, now: datetime) -> list[datetime]:
+def _times_of_plan(plan: FirePlan, *, now: datetime) -> list[datetime]:
     # What has come is left to `needs_plan`: no turn, only the planner can go on from there.
-    times = [at for at in (plan.ask_again_at, _recheck_at(plan)) if at is not None and at > now]
+    return [at for at in (plan.ask_again_at, _recheck_at(plan)) if at is not None and at > now]
+
+
+def _times_of_fires(state: JobState, plan: FirePlan, *, now: datetime) -> list[datetime]:
+    # One that is missed is left to `needs_plan` too.
     live = [fire for fire in plan.upcoming[:1] if fire.target + plan.grace >= now]
-    return times + [_next_decision(fire, plan, blocker=_lasting_blocker(state), now=now) for fire in live]
+    return [_next_decision(fire, plan, blocker=_lasting_blocker(state), now=now) for fire in live]
+
+
+def _with_fire(at: datetime, fires: Collection[datetime], *, now: datetime) -> datetime:
+    """Put off to a fire what would come so shortly before it that its timer would make the fire late."""
+    rings_at = max(at, now + ENGINE_FLOOR)
+    return next((fire for fire in sorted(fires) if now < at < fire < rings_at + QUIET), at)
 
 
 def _lasting_blocker(state: JobState) -> Run | None:

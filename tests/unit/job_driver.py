@@ -23,11 +23,11 @@ from workflows.change import (
 from workflows.command import ChangeCommand, TriggerCommand
 from workflows.contracts import scheduled_run_id
 from workflows.job import JobDefinition, JobState, LedgerEntry, Lifecycle, Pause, PausedFires, Triggered, Tuning
-from workflows.job_state import find_run, is_used_up
+from workflows.job_state import find_run
 from workflows.lifecycle import begin, delete_job, register_again
 from workflows.outbox import sealed, without
 from workflows.planner import make_plan, make_survey
-from workflows.policies import is_blocking
+from workflows.policies import is_blocking, is_used_up
 from workflows.resilience import AttemptEnd
 from workflows.run import FINAL_STATUSES, AttemptStatus, Outcome, Run, RunKind, RunStatus
 from workflows.schedule import Exclusions, IntervalRule, Schedule

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from tests.unit.job_driver import Grid, JobDriver, at, every, run_id
-from workflows.change import may_take_payload, settle_unknown
-from workflows.command import TriggerCommand
+from workflows.change import may_take_payload, must_settle, settle_unknown
+from workflows.command import ChangeCommand, TriggerCommand
 from workflows.job import JobDefinition, Lifecycle, PausedFires, TriggerOutcome
 from workflows.job_state import EARLIER_LIMIT, definition_of
 from workflows.outbox import job_record
@@ -94,6 +94,67 @@ class TestChange:
             driver.be_away(timedelta(minutes=30))
             assert driver.outcomes()[60] is outcome
             assert [run.kind for run in driver.dispatched] == [RunKind.CATCH_UP] * (policy == "RUN_ONCE")
+
+    @pytest.mark.parametrize("changes", [{"payload": 2}, {"schedule": every(10)}])
+    def test_a_fire_in_the_very_moment_of_a_change_is_of_before_it(self, changes: dict[str, object]) -> None:
+        """It is decided once, under the definition that goes, though nobody has seen it come."""
+        driver = drive(10, schedule=every(10, max_runs=9), overlap="allow")
+        driver.now = at(20)
+        driver.change(driver.definition.model_copy(update=changes))
+        assert [(run.scheduled_at, run.revision) for run in driver.dispatched] == [(at(10), 1), (at(20), 1)]
+        driver.go_to(at(30))
+        assert driver.dispatched[-1].revision == 2
+
+    def test_a_time_that_was_no_fire_before_a_change_is_none_after_it(self) -> None:
+        """All places of ``max_runs`` were taken at its moment; one that becomes free a moment later is for what comes then."""
+        driver = drive(10, schedule=every(10, max_runs=2), overlap="buffer_one")
+        driver.go_to(at(25))
+        driver.now = at(30)
+        driver.change(driver.definition.model_copy(update={"payload": 2}))
+        driver.cancel(run_id(20))
+        driver.end(run_id(10))
+        driver.go_to(at(39))
+        assert driver.started() == [10]
+        driver.go_to(at(40))
+        assert driver.started() == [10, 40]
+
+    def test_what_nobody_could_plan_before_a_change_is_asked_for_with_it(self) -> None:
+        """A planner that was away must not let fires of before the change become fires of the new definition."""
+        driver = drive(60)
+        unplanned = driver.state.model_copy(update={"plan": None})
+        changed = ChangeCommand(definition=driver.definition.model_copy(update={"payload": 2}))
+        assert must_settle(unplanned, changed)
+        assert not must_settle(driver.state, changed)
+        assert not must_settle(unplanned, ChangeCommand(definition=driver.definition))
+
+    def test_what_was_told_ahead_is_not_told_again(self) -> None:
+        """A job with nothing but unwanted fires left is over, and those are told. A change that keeps them tells nothing new."""
+        grid = Grid(30, frozenset({2, 3}), end_at=at(210))
+        driver = JobDriver(JobDefinition(schedule=every(30, not_in_minutes="2,3", end_at=at(210))), grid=grid)
+        driver.wake()
+        for second in (30, 60, 90):
+            driver.go_to(at(second))
+            driver.end(run_id(second))
+        assert driver.state.lifecycle is Lifecycle.COMPLETED
+        told = driver.outcomes()
+        assert [told[second] for second in (120, 150, 180, 210)] == [Outcome.EXCLUDED] * 4
+
+        driver.change(driver.definition.model_copy(update={"payload": 2}))
+        driver.go_to(at(300))
+        assert driver.state.lifecycle is Lifecycle.COMPLETED
+        assert driver.outcomes() == told
+
+    def test_what_was_told_ahead_does_not_hold_up_another_schedule(self) -> None:
+        """The times of the old one are still to come; the new one knows nothing of them."""
+        grid = Grid(30, frozenset({2, 3}), end_at=at(210))
+        driver = JobDriver(JobDefinition(schedule=every(30, not_in_minutes="2,3", end_at=at(210))), grid=grid)
+        driver.wake()
+        for second in (30, 60, 90):
+            driver.go_to(at(second))
+            driver.end(run_id(second))
+        reschedule(driver, 50)
+        driver.go_to(at(100))
+        assert driver.started() == [30, 60, 90, 100]
 
     def test_a_change_of_the_payload_moves_no_fire_and_asks_nobody(self) -> None:
         """The plan is kept, the counts go on, and the next run has it."""

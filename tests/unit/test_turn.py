@@ -16,6 +16,7 @@ from workflows.job import (
     Tuning,
 )
 from workflows.lifecycle import begin
+from workflows.outbox import job_record
 from workflows.resilience import AttemptEnd
 from workflows.run import AttemptStatus, Failure, Outcome, Run, RunKind, RunStatus
 from workflows.schedule import OneOffRule, Schedule
@@ -381,6 +382,16 @@ def test_under_deadline_a_parked_run_does_not_start_late() -> None:
     assert driver.outcomes()[60] is Outcome.MISSED
 
 
+def test_what_waits_behind_a_parked_run_starts_when_its_deadline_ends_that() -> None:
+    """In the same turn: nothing else would wake the job for it."""
+    driver = drive(4, missed_window="DEADLINE", max_delay=timedelta(seconds=6), overlap="buffer_one")
+    driver.go_to(at(4))
+    driver.end(run_id(4), AttemptStatus.FAILED, failure=Failure(type="NotFoundError"), unknown_activity=True)
+    driver.be_away(timedelta(seconds=8.5))
+    assert driver.outcomes()[4] is Outcome.MISSED
+    assert driver.started() == [4, 8]
+
+
 def test_a_maximum_delay_without_the_deadline_policy_means_nothing() -> None:
     """It is accepted beside other policies; a waiting run then waits, and the job sleeps."""
     driver = drive(60, max_delay=timedelta(seconds=20), overlap="buffer_one")
@@ -425,6 +436,22 @@ def test_max_runs_is_not_used_up_by_runs_that_never_started() -> None:
     driver.end(run_id(60))
     driver.go_to(at(180))
     assert driver.started() == [60, 180]
+    assert driver.state.lifecycle is Lifecycle.COMPLETED
+
+
+def test_times_that_pass_while_max_runs_is_reached_are_no_fires() -> None:
+    """A run that waits has the last place. When it gives it back, the grid goes on; what went by meanwhile is not made up for."""
+    driver = drive(10, schedule=every(10, max_runs=2), overlap="buffer_one")
+    driver.go_to(at(35))
+    assert [run.run_id for run in driver.state.waiting] == [run_id(20)]
+    assert job_record(driver.state).next_run_at is None
+    driver.go_to(at(40))
+    driver.cancel(run_id(20))
+    assert job_record(driver.state).next_run_at == at(50)
+    driver.end(run_id(10))
+    driver.go_to(at(50))
+    assert driver.started() == [10, 50]
+    assert driver.outcomes() == {10: Outcome.RAN, 20: Outcome.CANCELLED, 50: Outcome.RAN}
     assert driver.state.lifecycle is Lifecycle.COMPLETED
 
 

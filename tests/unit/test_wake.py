@@ -1,0 +1,107 @@
+"""When a job wakes, and what else it leaves alone so that a fire is on time. The clock is explicit; nothing sleeps."""
+
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from tests.unit.job_driver import EPOCH, Grid, JobDriver, at, every
+from workflows.job import JobDefinition, OverlapPolicy
+from workflows.resilience import ENGINE_FLOOR
+from workflows.run import AttemptStatus, RunKind
+from workflows.wake import away_from, is_held_up, next_wake
+
+LOOKS_AGAIN_AFTER = ENGINE_FLOOR
+"""The engine looks ahead to one timer of a workflow, and to the next one no sooner than this after it rang."""
+
+
+def catching_up(seconds: int, **fields: object) -> JobDriver:
+    """A job with hundreds of missed fires to run, every one of them."""
+    values = {"schedule": every(seconds), "missed_window": "RUN_ALL", "max_missed": 500, "misfire_grace": 1.0}
+    driver = JobDriver(JobDefinition.model_validate(values | fields), grid=Grid(seconds))
+    driver.wake()
+    driver.be_away(timedelta(seconds=seconds * 501))
+    return driver
+
+
+def work(driver: JobDriver, *, span: timedelta, takes: timedelta, fails: bool = False) -> list[datetime]:
+    """Let time pass with workers that need ``takes`` for each run; list when the job's timers rang, by the engine's rules."""
+    until, rang = driver.now + span, list[datetime]()
+    while True:
+        armed_at, wake = driver.now, next_wake(driver.state, now=driver.now)
+        ends = {run.dispatched_at + takes: run.run_id for run in driver.out.values() if run.dispatched_at}
+        assert wake is not None
+        rings_at = max(wake, armed_at + ENGINE_FLOOR) if wake > armed_at else wake
+        end_at = min(ends, default=until)
+        if min(rings_at, end_at) >= until:
+            driver.now = until
+            return rang
+        if end_at <= rings_at:
+            driver.now = end_at
+            driver.end(ends[end_at], AttemptStatus.FAILED if fails else AttemptStatus.SUCCESS)
+        else:
+            driver.now = rings_at
+            rang.append(rings_at)
+            driver.wake()
+
+
+@pytest.mark.parametrize("seconds", [2, 5, 7, 60])
+@pytest.mark.parametrize(("overlap", "fails"), [("skip", False), ("allow", False), ("allow", True)])
+def test_no_timer_rings_so_shortly_before_a_fire_that_it_would_come_late(
+    seconds: int, overlap: str, fails: bool
+) -> None:
+    """The engine would look at the fire's timer too late: what the lane or a retry is due then, it does with the fire."""
+    driver = catching_up(seconds, overlap=overlap)
+    rang = work(driver, span=timedelta(seconds=seconds * 20), takes=timedelta(milliseconds=130), fails=fails)
+    assert len(rang) >= 19
+    period = timedelta(seconds=seconds)
+    for moment in rang:
+        after_a_fire = (moment - EPOCH) % period
+        assert after_a_fire == timedelta(0) or period - after_a_fire >= LOOKS_AGAIN_AFTER
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rate", "at_least"), [(2, 10, 18), (2, 60, 59), (5, 40, 71), (5, 60, 95), (60, 60, 114)]
+)
+def test_the_catch_up_lane_makes_its_rate_beside_frequent_fires(seconds: int, rate: int, at_least: int) -> None:
+    """As far as the engine leaves room for other timers between them; where it leaves none, each fire brings one."""
+    driver = catching_up(seconds, catch_up_rate=rate)
+    begun = len(driver.dispatched)
+    work(driver, span=timedelta(minutes=2), takes=timedelta(milliseconds=20))
+    started = [run for run in driver.dispatched[begun:] if run.kind is RunKind.CATCH_UP]
+    live = [run for run in driver.dispatched[begun:] if run.kind is RunKind.SCHEDULED]
+    assert len(live) == 120 // seconds - 1
+    assert at_least <= len(started) <= 2 * rate + 1
+    starts = [run.dispatched_at for run in started if run.dispatched_at is not None]
+    assert min(later - earlier for earlier, later in pairwise(starts)) >= timedelta(minutes=1) / rate
+
+
+def test_a_lane_that_was_blocked_goes_on_at_its_rate_and_in_no_burst() -> None:
+    """Places that went by are not made up for."""
+    driver = catching_up(60, catch_up_rate=60)
+    live = next(run for run in driver.out.values() if run.kind is RunKind.SCHEDULED)
+    driver.go_to(driver.now + timedelta(seconds=20))
+    driver.end(live.run_id)
+    first = next(iter(driver.out.values()))
+    assert (first.kind, first.dispatched_at) == (RunKind.CATCH_UP, driver.now)
+    driver.end(first.run_id)
+    assert not driver.out
+    assert driver.state.next_catch_up_at == driver.now + timedelta(seconds=1)
+
+
+def test_a_job_is_held_up_once_its_fires_are_decided_several_at_a_time() -> None:
+    """From then on what is shown as next is brought up to date whenever the job wakes; before, each fire wakes it."""
+    driver = JobDriver(JobDefinition(schedule=every(2)), grid=Grid(2))
+    driver.wake()
+    driver.go_to(at(2))
+    assert not is_held_up(driver.state, now=at(9.9))
+    assert is_held_up(driver.state, now=at(10))
+    allowed = driver.state.model_copy(
+        update={"definition": JobDefinition(schedule=every(2), overlap=OverlapPolicy.ALLOW)}
+    )
+    assert not is_held_up(allowed, now=at(10))
+
+
+def test_house_keeping_keeps_away_from_a_fire() -> None:
+    """A turn at the fire sees to it; after the fire it may come at any time."""
+    assert away_from([at(10)], [at(8.6), at(8.8), at(9.9), at(10), at(10.1)]) == [at(8.6), at(10.1)]
