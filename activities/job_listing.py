@@ -13,6 +13,7 @@ from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.mirror_glance import JobKey
+from horarium.encrypted_payload import CannotDecrypt
 from workflows.contracts import JOB_WORKFLOW, SA_NEXT_FIRE, SA_STATE, job_workflow_id, named_job
 from workflows.error import Unavailable
 from workflows.reconciliation import JobSight
@@ -52,7 +53,9 @@ class JobListing:
     async def pages_of_open(self) -> AsyncIterator[list[JobSight]]:
         """Go through all jobs that have an open workflow."""
         async for page in pages_of(self._client, OPEN, size=PAGE):
-            yield [await _sight(each) for each in page if named_job(each.id) is not None]
+            with answering():
+                sights = [await _sight(each) for each in page if named_job(each.id) is not None]
+            yield sights
 
     async def find_open(self, keys: Collection[JobKey]) -> set[JobKey]:
         """Find which of these jobs have an open workflow, as far as the list knows."""
@@ -102,6 +105,8 @@ def answering() -> Iterator[None]:
         if error.status is RPCStatusCode.NOT_FOUND:
             raise
         raise Unavailable(f"Temporal does not answer: {error.message}") from error
+    except CannotDecrypt as error:
+        raise Unavailable(str(error)) from error
     except (RuntimeError, TimeoutError) as error:
         raise Unavailable("Temporal cannot be reached") from error
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from temporalio import workflow
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
-from temporalio.converter import DataConverter
+from temporalio.converter import DataConverter, WorkflowSerializationContext
 from temporalio.service import RPCError
 from temporalio.worker import (
     Interceptor,
@@ -27,6 +27,7 @@ from temporalio.worker import (
 )
 
 from activities.job_listing import answering
+from horarium.encrypted_payload import CannotDecrypt
 from workers.sandbox import strict_runner
 from workflows.contracts import JOB_WORKFLOW, RECORD_EVENTS, RECORDS_WORKFLOW, RUN_WORKFLOW
 from workflows.error import Unavailable
@@ -98,12 +99,18 @@ class Projector:
         result = await replayer.replay_workflows(_each(replayable), raise_on_replay_failure=False)
         failures = result.replay_failures
         return [
-            Projection(
-                batches=[*await self._beginning_of(history), *collector.taken[history.run_id]],
-                failure=str(failures.get(history.run_id, ""))[:500],
-            )
+            await self._projection(history, collector.taken[history.run_id], failure=failures.get(history.run_id))
             for history in histories
         ]
+
+    async def _projection(
+        self, history: WorkflowHistory, taken: list[MirrorBatch], *, failure: Exception | None
+    ) -> Projection:
+        try:
+            beginning = await self._beginning_of(history)
+        except CannotDecrypt as error:
+            return Projection(batches=taken, failure=str(error))
+        return Projection(batches=[*beginning, *taken], failure="" if failure is None else str(failure)[:500])
 
     async def _beginning_of(self, history: WorkflowHistory) -> list[MirrorBatch]:
         """Tell what a job's run began with: all of its state, which is all there is of one that sleeps."""
@@ -111,7 +118,8 @@ class Projector:
         if began.workflow_type.name != JOB_WORKFLOW:
             return []
         given: JobInput
-        [given] = await self._converter.decode(began.input.payloads, [JobInput])
+        context = WorkflowSerializationContext(namespace=self._client.namespace, workflow_id=history.workflow_id)
+        [given] = await self._converter.with_context(context).decode(began.input.payloads, [JobInput])
         return [rows_of_job(given.state)]
 
 
