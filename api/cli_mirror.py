@@ -133,7 +133,7 @@ def _print_reconciliation(report: "ReconcileReport") -> None:
         print_line(f"{report.postponed} more may differ; run it again")
     if report.stopped:
         print_line(f"nothing was started: {report.stopped}")
-    print_line(f"{report.jobs} jobs in Temporal, {report.rows} in SQL: {found} differences, {report.mended} mended.")
+    print_line(f"{report.jobs} jobs in Temporal, {report.rows} in SQL; differences: {found}, mended: {report.mended}.")
 
 
 def _tell_progress(report: "RebuildReport") -> None:
