@@ -19,7 +19,8 @@ $(READY): pyproject.toml activities/sdk/pyproject.toml constraints.txt
 	@touch $(READY)
 
 dev: $(READY) ## Start everything on this machine: Temporal, workers, API and example jobs (Ctrl-C stops it)
-	@$(BIN)/horarium dev
+	@# With job control, Ctrl-C is for the stack alone, and not for make, which would end with 130.
+	@if [ -t 0 ]; then set -m; fi; $(BIN)/horarium dev
 
 # The tests start a hundred processes of ours, which would compile everything anew where the environment forbids to keep that.
 test chaos: export PYTHONDONTWRITEBYTECODE =

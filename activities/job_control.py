@@ -27,10 +27,12 @@ from workflows.command import (
     CancelCommand,
     ChangeCommand,
     DeleteCommand,
+    HoldCommand,
     PauseCommand,
     RedriveAnswer,
     RedriveCommand,
     RegisterCommand,
+    ReleaseCommand,
     ResumeCommand,
     ShowCommand,
     TriggerAnswer,
@@ -44,9 +46,11 @@ from workflows.contracts import (
     UPDATE_CANCEL_RUN,
     UPDATE_CHANGE,
     UPDATE_DELETE,
+    UPDATE_HOLD,
     UPDATE_PAUSE,
     UPDATE_REDRIVE,
     UPDATE_REGISTER,
+    UPDATE_RELEASE,
     UPDATE_RESUME,
     UPDATE_SHOW,
     UPDATE_TRIGGER,
@@ -62,9 +66,11 @@ Command: TypeAlias = (
     CancelCommand
     | ChangeCommand
     | DeleteCommand
+    | HoldCommand
     | PauseCommand
     | RedriveCommand
     | RegisterCommand
+    | ReleaseCommand
     | ResumeCommand
     | TriggerCommand
 )
@@ -216,6 +222,14 @@ class JobControl:
     async def resume_paused(self, command: ResumeCommand, *, tenant: str, job_id: str) -> JobRecord:
         """Let a paused job fire again. Raises as ``change`` does."""
         return await self._update(UPDATE_RESUME, command, JobRecord, tenant=tenant, job_id=job_id)
+
+    async def hold(self, command: HoldCommand, *, tenant: str, job_id: str) -> JobRecord:
+        """Hold a job. Raises as ``pause`` does."""
+        return await self._update(UPDATE_HOLD, command, JobRecord, tenant=tenant, job_id=job_id)
+
+    async def release(self, command: ReleaseCommand, *, tenant: str, job_id: str) -> JobRecord:
+        """Take a hold from a job. Raises ``JobIsGone`` and ``Unavailable``."""
+        return await self._update(UPDATE_RELEASE, command, JobRecord, tenant=tenant, job_id=job_id)
 
     async def trigger(self, command: TriggerCommand, *, tenant: str, job_id: str) -> TriggerAnswer:
         """Run a job now.

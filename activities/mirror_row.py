@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import JsonValue
 
-from workflows.job import AttemptRecord, JobDefinition, JobRecord, LedgerEntry, LedgerRecord, RunRecord
+from workflows.job import AttemptRecord, Hold, JobDefinition, JobRecord, LedgerEntry, LedgerRecord, RunRecord
 from workflows.run import Attempt, Run
 from workflows.target import target_name
 
@@ -45,6 +45,7 @@ def job_row(record: JobRecord) -> Row:
             "definition": definition.model_dump(mode="json"),
             "counts": record.counts.model_dump(mode="json"),
             "pause": None if record.pause is None else record.pause.model_dump(mode="json"),
+            "holds": {each.hold_id: each.model_dump(mode="json") for each in record.holds} or None,
             "name": definition.name,
             "owner": definition.owner,
             "labels": {storable(name): storable(value) for name, value in definition.labels.items()},
@@ -108,7 +109,11 @@ def newest(rows: Iterable[Row], *, key: tuple[str, ...]) -> list[Row]:
 
 def job_from(row: Mapping[str, SqlValue]) -> JobRecord:
     """Read a row of ``jobs``."""
-    return JobRecord.model_validate({**row, "lifecycle": row["state"]})
+    holds = row.get("holds")
+    found = list(holds.values()) if isinstance(holds, dict) else []
+    # In the order in which they came: PostgreSQL keeps none.
+    ordered = sorted(map(Hold.model_validate, found), key=lambda hold: (hold.at, hold.hold_id))
+    return JobRecord.model_validate({**row, "lifecycle": row["state"], "holds": ordered})
 
 
 def run_from(row: Mapping[str, SqlValue]) -> RunRecord:

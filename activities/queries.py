@@ -16,20 +16,20 @@ from sqlalchemy import (
     Row,
     Select,
     Table,
-    exists,
+    Text,
+    cast,
     func,
     literal,
     select,
     tuple_,
-    type_coerce,
     union_all,
 )
-from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from activities.database import POSTGRESQL, reading
+from activities.database import reading
 from activities.dead_letter_listing import select_dead_letters
 from activities.deadline import Deadline
+from activities.label_condition import have_labels
 from activities.ledger_listing import (
     LedgerWindow,
     Place,
@@ -43,7 +43,7 @@ from activities.page import Page, Position, decode_cursor, fingerprint, make_pag
 from activities.tables import ATTEMPTS, JOBS, KEY, RUNS, UtcDateTime
 from workflows.dead_letter import DeadLetterFilter, LetterPlace
 from workflows.error import InvalidCursor
-from workflows.job import JobRecord, LedgerEntry, Lifecycle, RunRecord
+from workflows.job import Hold, JobCounts, JobRecord, LedgerEntry, Lifecycle, Pause, RunRecord
 from workflows.run import FINAL_STATUSES, Attempt, Run, RunStatus
 
 FAILED: Final = frozenset({RunStatus.RETRYING, RunStatus.DEAD})
@@ -100,6 +100,36 @@ class RecordedRun:
     attempts: tuple[Attempt, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class ScheduledJob:
+    """What is needed of a job to say when it fires."""
+
+    job_id: str
+    name: str
+    schedule: str
+    """``Schedule``, as JSON."""
+
+    next_run_at: datetime | None
+    next_target_at: datetime | None
+    started: int
+    """Runs so far, which ``max_runs`` bounds."""
+
+    resumes_at: datetime | None
+    """Of a paused job: when it resumes by itself, and no hold is over it; ``None`` for any other."""
+
+
+_SCHEDULE_COLUMNS: Final = (
+    JOBS.c.job_id,
+    JOBS.c.name,
+    cast(JOBS.c.definition["schedule"], Text).label("schedule"),
+    JOBS.c.next_run_at,
+    JOBS.c.next_target_at,
+    JOBS.c.counts,
+    JOBS.c.pause,
+    JOBS.c.holds,
+)
+
+
 class Queries:
     """Reads through one engine, for any number of callers at once."""
 
@@ -132,6 +162,28 @@ class Queries:
         size = page_size(limit)
         found = [job_from(_mapping(row)) for row in await self._rows(query.limit(size + 1))]
         return make_page(found, size=size, at=at, listing=listing, key_of=lambda job: (job.job_id,))
+
+    async def list_firing(self, tenant: str, *, before: datetime, limit: int) -> list[tuple[str, datetime]]:
+        """Name the active jobs with a next fire before a moment, and when that is: the soonest first, at most ``limit``."""
+        query = select(JOBS.c.job_id, JOBS.c.next_run_at).where(*_firing_before(tenant, before))
+        rows = await self._rows(query.order_by(JOBS.c.next_run_at, JOBS.c.job_id).limit(limit))
+        return [(str(row.job_id), row.next_run_at) for row in rows]
+
+    async def count_firing(self, tenant: str, *, before: datetime) -> int:
+        """Count the jobs that ``list_firing`` names without a limit."""
+        [row] = await self._rows(select(func.count()).select_from(JOBS).where(*_firing_before(tenant, before)))
+        return int(row[0])
+
+    async def read_schedules(self, tenant: str, job_ids: Sequence[str]) -> dict[str, ScheduledJob]:
+        """Read when jobs fire, by their ids. Without their payloads, which may be large."""
+        query = select(*_SCHEDULE_COLUMNS).where(*_is(JOBS, tenant=tenant), JOBS.c.job_id.in_(job_ids))
+        return {str(row.job_id): _scheduled_job(row) for row in await self._rows(query)}
+
+    async def read_paused_schedules(self, tenant: str, *, after: str = "", limit: int = 500) -> list[ScheduledJob]:
+        """Read when paused jobs would fire, by id, from the one with ``after`` on."""
+        conditions = (*_is(JOBS, tenant=tenant), JOBS.c.state == Lifecycle.PAUSED, JOBS.c.job_id > after)
+        query = select(*_SCHEDULE_COLUMNS).where(*conditions).order_by(JOBS.c.job_id)
+        return [_scheduled_job(row) for row in await self._rows(query.limit(page_size(limit)))]
 
     async def count_jobs(self, tenant: str) -> dict[Lifecycle, int]:
         """Count jobs by state."""
@@ -289,13 +341,27 @@ class Queries:
         return [*conditions, *self._label_conditions(chosen.labels)]
 
     def _label_conditions(self, labels: Mapping[str, str]) -> tuple[ColumnElement[bool], ...]:
-        return tuple(self._has_label(storable(name), storable(value)) for name, value in labels.items())
+        return have_labels(labels, dialect=self._engine.dialect.name)
 
-    def _has_label(self, name: str, value: str) -> ColumnElement[bool]:
-        if self._engine.dialect.name == POSTGRESQL:
-            return type_coerce(JOBS.c.labels, JSONB).contains({name: value})
-        label = func.json_each(JOBS.c.labels).table_valued("key", "value")
-        return exists(select(literal(1)).select_from(label).where(label.c.key == name, label.c.value == value))
+
+def _firing_before(tenant: str, moment: datetime) -> tuple[ColumnElement[bool], ...]:
+    return (*_is(JOBS, tenant=tenant), JOBS.c.state == Lifecycle.ACTIVE, JOBS.c.next_run_at < moment)
+
+
+def _scheduled_job(row: Row[Any]) -> ScheduledJob:
+    pause = None if row.pause is None else Pause.model_validate(row.pause)
+    holds = tuple(map(Hold.model_validate, (row.holds or {}).values()))
+    ends = [None if pause is None else pause.until, *(hold.until for hold in holds)]
+    known = [end for end in ends if end is not None]
+    return ScheduledJob(
+        job_id=row.job_id,
+        name=row.name,
+        schedule=row.schedule,
+        next_run_at=row.next_run_at,
+        next_target_at=row.next_target_at,
+        started=JobCounts.model_validate(row.counts).started,
+        resumes_at=max(known) if pause is not None and len(known) == len(ends) else None,
+    )
 
 
 def _mapping(row: Row[Any]) -> Mapping[str, SqlValue]:

@@ -7,7 +7,7 @@ the record that it shows, and only a higher version replaces it: late, repeated 
 **Reports** (``gate_reports``): what processes have said of themselves lately, so that people can see it. Old ones mean nothing.
 
 **Store** (``idempotency_records``, ``effect_claims``, ``api_keys``, ``tenants``, ``quota_claims``, ``audit_entries``,
-``calendars``): the truth, found nowhere else, to be backed up. Each table has one owner, named below.
+``calendars``, ``holds``): the truth, found nowhere else, to be backed up. Each table has one owner, named below.
 
 There are no foreign keys: a run may be recorded before its job, an attempt before its run. On PostgreSQL ``runs``, ``attempts``
 and ``ledger`` are partitioned by month (see ``partition``), which is why their keys hold the nominal time.
@@ -40,6 +40,8 @@ _DEAD = text("status = 'dead'")
 _PARKED = text("status = 'parked'")
 _CALLS_SOMETHING = text("downstream <> '' AND state <> 'deleted'")
 _WITH_CALENDARS = text("calendars IS NOT NULL")
+_HELD = text("holds IS NOT NULL")
+_NOT_RELEASED = text("released_at IS NULL")
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -111,6 +113,7 @@ class JobRow(Mirror, table=True):
             postgresql_where=_WITH_CALENDARS,
             sqlite_where=_WITH_CALENDARS,
         ),
+        Index("ix_jobs_held", "tenant", "job_id", postgresql_where=_HELD, sqlite_where=_HELD),
     )
 
     tenant: str = Field(primary_key=True, sa_type=KEY)
@@ -166,6 +169,9 @@ class JobRow(Mirror, table=True):
     trouble: str | None = Field(default=None, sa_type=Text)
     pause: dict[str, JsonValue] | None = Field(default=None, sa_type=DOCUMENT)
     """``Pause``; of a paused job only."""
+
+    holds: dict[str, JsonValue] | None = Field(default=None, sa_type=SEARCHABLE_DOCUMENT)
+    """``Hold`` of each hold that the job carries, by its id; ``None`` where it carries none."""
 
 
 class RunRow(Mirror, table=True):
@@ -443,6 +449,36 @@ class CalendarRow(Mirror, table=True):
     updated_at: datetime = Field(sa_type=UtcDateTime)
 
 
+class HoldRow(Mirror, table=True):
+    """A hold over jobs with some labels. Store; owned by ``hold_store``, kept for a while after it is over."""
+
+    __tablename__ = "holds"
+    __table_args__ = (
+        Index("ix_holds_tenant_created_at_hold_id", "tenant", "created_at", "hold_id"),
+        # Asked at every registration.
+        Index("ix_holds_not_released", "tenant", "until", postgresql_where=_NOT_RELEASED, sqlite_where=_NOT_RELEASED),
+    )
+
+    tenant: str = Field(primary_key=True, sa_type=KEY)
+    hold_id: str = Field(primary_key=True, sa_type=KEY)
+    selector: dict[str, str] = Field(sa_type=DOCUMENT)
+    """Labels that a job must have, all of them; empty: it is over every job."""
+
+    reason: str = Field(sa_type=Text)
+    held_by: str = Field(sa_type=Text)
+    """``Hold.by``, which is a word of SQL."""
+
+    created_at: datetime = Field(sa_type=UtcDateTime)
+    until: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    """When it ends by itself."""
+
+    catch_up: str = Field(sa_type=Text)
+    """``Hold.catch_up``; of one that was released, what was said then."""
+
+    released_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    """When somebody released it, before it ended by itself."""
+
+
 def _table(row: type[Mirror]) -> Table:
     return row.metadata.tables[str(row.__tablename__)]
 
@@ -462,6 +498,7 @@ QUOTA_CLAIMS = _table(QuotaClaimRow)
 AUDIT_ENTRIES = _table(AuditRow)
 CALENDARS = _table(CalendarRow)
 TASK_QUEUE_GRANTS = _table(TaskQueueGrantRow)
+HOLDS = _table(HoldRow)
 
 # Claims of effects. Store; owned by the SDK's ``effect_sql``, which workers of teams use without us. A claim is kept for a while
 # after it was last asked for (``effect_retention``).

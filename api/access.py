@@ -48,6 +48,9 @@ _ACTIONS: Final = frozenset(
 )
 """What operators do with what exists: the last word of a path that is sent by POST."""
 
+_OPERATED: Final = frozenset({f"{PREFIX}/holds", f"{PREFIX}/holds/{{hold_id}}"})
+"""Holds are made and ended by operators, whatever the method."""
+
 
 def needed_scope(method: str, path: str) -> Scope | None:
     """Say what a route needs, by its method and the template of its path; ``None`` where no key is needed."""
@@ -59,7 +62,7 @@ def needed_scope(method: str, path: str) -> Scope | None:
         return Scope.ADMIN
     if method in ("GET", "HEAD") or path in _READS:
         return Scope.READ
-    is_action = method == "POST" and not _ACTIONS.isdisjoint(path.split("/"))
+    is_action = path in _OPERATED or (method == "POST" and not _ACTIONS.isdisjoint(path.split("/")))
     return Scope.OPERATE if is_action else Scope.WRITE
 
 

@@ -64,6 +64,16 @@ class Health(BaseModel):
     reasons: list[str] = Field(description="For people; empty when ok.")
 
 
+class HeldBy(BaseModel):
+    """A hold over a job."""
+
+    hold_id: str
+    reason: str
+    by: str
+    until: datetime | None = Field(description="Then it ends by itself.")
+    catch_up: PausedFires = Field(description="What its end does with the fires that fell into it.")
+
+
 class JobSummary(BaseModel):
     """A job as lists show it: what it is, and how it stands."""
 
@@ -72,7 +82,11 @@ class JobSummary(BaseModel):
     state: Lifecycle
     health: Health
     stale: bool = Field(description="Temporal does not answer: this is what was known last.")
-    next_run_at: datetime | None = Field(description="Nominal time of the next fire; null when paused or completed.")
+    next_run_at: datetime | None = Field(
+        description="Nominal time of the next fire; null when paused or completed. Of a held job, the first after the hold, "
+        "or null where its end is not known."
+    )
+    holds: list[HeldBy] = Field(description="While there is one, the job does not fire.")
     next_target_at: datetime | None = Field(description="The same with jitter: when it should start.")
     lag_seconds: Number = Field(description="How long the next fire is overdue; 0 when it is not.")
     revision: int = Field(description="Of the definition; also the ETag.")
@@ -250,6 +264,7 @@ def summarise_job(record: JobRecord, standing: Standing) -> JobSummary:
         stale=standing.stale,
         next_run_at=upcoming.next_run_at,
         next_target_at=upcoming.next_target_at,
+        holds=[HeldBy(**hold.model_dump(exclude={"at"})) for hold in record.holds],
         lag_seconds=_number(lag_of(record, now=standing.now)),
         revision=record.revision,
         schedule=spell_rule(schedule.rule),

@@ -22,6 +22,8 @@ from activities.calendar_store import CalendarStore
 from activities.database import Limits, open_database
 from activities.downstream_control import DownstreamControl
 from activities.downstream_store import DownstreamStore
+from activities.hold_control import HoldControl
+from activities.hold_store import HoldStore
 from activities.idempotency_store import IdempotencyStore
 from activities.job_control import JobControl
 from activities.key_store import KeyStore
@@ -43,7 +45,11 @@ from api.dead_letter_service import DeadLetterService
 from api.downstream_routes import downstream_router
 from api.downstream_service import DownstreamService
 from api.error_response import install_error_responses
+from api.forecast_routes import forecast_router
+from api.forecast_service import ForecastService
 from api.front import Front
+from api.hold_routes import hold_router
+from api.hold_service import HoldService
 from api.key_ring import KeyRing
 from api.openapi import install_openapi
 from api.quota import Quotas
@@ -149,6 +155,8 @@ def create_app(settings: Settings, *, telemetry: Telemetry | None = None) -> Fas
     app.include_router(team_router)
     app.include_router(calendar_router)
     app.include_router(codec_router)
+    app.include_router(hold_router)
+    app.include_router(forecast_router)
     app.include_router(metrics_router)
     app.include_router(health_router)
     app.include_router(health_router, prefix=PREFIX, include_in_schema=False)
@@ -195,9 +203,12 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
     quotas = app.state.quotas = Quotas(shares, task_queues=task_queues)
     calendars = CalendarStore(engine, limit=DATABASE_PATIENCE)
     stack.push_async_callback(calendars.close)
+    holds = HoldStore(engine, limit=DATABASE_PATIENCE)
+    stack.push_async_callback(holds.close)
     jobs = JobService(
         queries=queries,
         calendars=calendars,
+        holds=holds,
         writer=writer,
         control=control,
         probe=probe,
@@ -221,12 +232,15 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
         jobs=jobs, store=downstreams, control=DownstreamControl(client), audit=audit
     )
     app.state.calendars = CalendarService(store=calendars, changes=app.state.changes, audit=audit)
+    app.state.holds = HoldService(jobs=jobs, store=holds, control=HoldControl(client), audit=audit)
+    app.state.forecasts = ForecastService(queries=queries)
     app.state.idempotency = store
     app.state.ready_checks = ReadyChecks(queries=queries, probe=probe)
     for task in (
-        _forget(store, shares, log, audit_kept=settings.audit_retention),
+        _forget(store, shares, log, holds, audit_kept=settings.audit_retention),
         _note_use(ring),
         app.state.calendars.tell_jobs_for_ever(),
+        app.state.holds.tell_jobs_for_ever(),
     ):
         stack.push_async_callback(_stop, asyncio.create_task(task))
 
@@ -236,7 +250,9 @@ async def _stop(task: asyncio.Task[None]) -> None:
     await asyncio.wait({task})
 
 
-async def _forget(store: IdempotencyStore, shares: QuotaStore, log: AuditStore, *, audit_kept: timedelta) -> None:
+async def _forget(
+    store: IdempotencyStore, shares: QuotaStore, log: AuditStore, holds: HoldStore, *, audit_kept: timedelta
+) -> None:
     """Keep the store small. An hour in which the database is down does not matter."""
     while True:
         now = datetime.now(UTC)
@@ -244,6 +260,7 @@ async def _forget(store: IdempotencyStore, shares: QuotaStore, log: AuditStore, 
             await store.prune(now=now)
             await shares.prune(now=now)
             await log.prune(before=now - audit_kept)
+            await holds.prune(before=now - audit_kept)
         await asyncio.sleep(FORGET_EVERY.total_seconds())
 
 

@@ -170,11 +170,13 @@ class ChangeService:
         is_other_call = (old.target, old.payload) != (new.target, new.payload)
         warnings = await self._jobs.check_payload(new) if is_other_call else ()
         await self._jobs.require_temporal()
+        may_be_held_otherwise = old.labels != new.labels or before.lifecycle is Lifecycle.COMPLETED
         command = ChangeCommand(
             key=key or new_command_key(),
             definition=new,
             enabled=request.enabled,
             expected=precondition.revision,
+            holds=await self._jobs.find_holds(new, tenant=before.tenant) if may_be_held_otherwise else None,
         )
         tenant, job_id = before.tenant, before.job_id
         async with (

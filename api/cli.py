@@ -20,6 +20,7 @@ from api.cli_calendars import calendars_app
 from api.cli_dead_letters import dead_letters_app
 from api.cli_downstreams import downstreams_app
 from api.cli_encryption import encryption_app
+from api.cli_hold import hold_app
 from api.cli_input import (
     API_KEY,
     KEY_VARIABLE,
@@ -69,6 +70,7 @@ app.add_typer(tenants_app, name="tenants")
 app.add_typer(mirror_app, name="mirror")
 app.add_typer(calendars_app, name="calendars")
 app.add_typer(encryption_app, name="encryption")
+app.add_typer(hold_app, name="hold")
 
 DISTRIBUTION: Final = "horarium-server"
 
@@ -145,14 +147,21 @@ def dev(
     temporal_port: Annotated[int, typer.Option(help="Port of the Temporal server.")] = 7233,
     ui_port: Annotated[int, typer.Option(help="Port of Temporal's Web UI.")] = 8233,
     examples: Annotated[
-        bool, typer.Option("--examples/--no-examples", help="Whether to register example jobs.")
+        bool, typer.Option("--examples/--no-examples", help="Whether to apply the example jobs.")
     ] = True,
 ) -> None:
     """Start everything on this machine: Temporal, a worker, the API and example jobs. Ctrl-C stops it."""
+    from api.cli_apply import apply_examples, check_examples
     from workers.dev_stack import DevOptions, run_dev_stack
 
+    if examples:
+        check_examples()
     options = DevOptions(
-        data_dir=data_dir, api_port=api_port, temporal_port=temporal_port, ui_port=ui_port, examples=examples
+        data_dir=data_dir,
+        api_port=api_port,
+        temporal_port=temporal_port,
+        ui_port=ui_port,
+        apply_jobs=apply_examples if examples else None,
     )
     raise typer.Exit(run_dev_stack(options))
 
@@ -253,6 +262,22 @@ def _preview_batch(name: str) -> None:
     if not isinstance(bodies, list):
         raise BadInput(f"{name}: expected a JSON list of previews")
     print(dump_answers(preview_each(bodies, now=datetime.now(UTC))))
+
+
+@app.command("forecast")
+def show_forecast(
+    start: Annotated[str | None, typer.Option("--from", help="Where the first step begins. Default: now.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="Default: a day later.")] = None,
+    step: Annotated[str | None, typer.Option(help="Such as 15m, 1h or PT6H. Default: 1h.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how many runs are to start in each step of a time, and where they crowd."""
+    from api.cli_client import open_client, print_json
+    from api.cli_forecast import print_forecast
+
+    with open_client() as client:
+        found = client.forecast(start=start, end=end, step=step)
+    print_json(found) if as_json else print_forecast(found)
 
 
 @jobs_app.command("create")

@@ -13,9 +13,9 @@ from pydantic import JsonValue
 from api.apply_plan import OWNER_LABEL, Action, ApplyPlan, Present, Step, make_plan, with_owner
 from api.calendar_body import named_calendars
 from api.cli_client import command_failure, open_client
-from api.cli_input import BadInput
+from api.cli_input import BadInput, CommandFailed
 from api.job_body import JobBody
-from api.job_file import ReadFiles, read_job_files, read_requests
+from api.job_file import BadFiles, ReadFiles, find_example_file, read_job_files, read_requests
 from horarium.client import Client, HorariumError
 from horarium.client import JobBody as JobToSend
 from workflows.calendar_day import join_spans
@@ -32,8 +32,29 @@ _DONE: Final = {Action.CREATE: "created", Action.CHANGE: "changed", Action.PRUNE
 _SIGNS: Final = {Action.CREATE: "+", Action.CHANGE: "~", Action.PRUNE: "-"}
 
 
-def apply_files(names: Sequence[str], *, owner: str | None, prune: bool, take_over: bool, dry_run: bool) -> int:
-    """Make jobs what files say, and answer the exit code.
+def check_examples() -> None:
+    """Read the file of example jobs. Raises ``BadInput`` where it is not there, or is not such a file."""
+    found = read_job_files([str(find_example_file())])
+    if found.errors:
+        raise BadFiles(found.errors)
+
+
+def apply_examples(url: str) -> None:
+    """Make the example jobs what their file says, as ``horarium apply -f`` does.
+
+    Raises:
+        BadInput: something is wrong in the file; nothing was done.
+        CommandFailed: not all of it could be done.
+    """
+    file = find_example_file()
+    if apply_files([str(file)], owner=None, prune=False, take_over=False, dry_run=False, url=url):
+        raise CommandFailed(f"not all jobs of {file} could be applied")
+
+
+def apply_files(
+    names: Sequence[str], *, owner: str | None, prune: bool, take_over: bool, dry_run: bool, url: str | None = None
+) -> int:
+    """Make jobs what files say, and answer the exit code. ``url`` is of an API, by default the environment's.
 
     Raises ``BadInput`` with all that is wrong in all files, before anything is done.
     """
@@ -43,7 +64,7 @@ def apply_files(names: Sequence[str], *, owner: str | None, prune: bool, take_ov
     if prune and not found.jobs:
         raise BadInput("no job in the files: with --prune, all of the owner's jobs would be removed")
     labelled = ReadFiles(jobs=[with_owner(job, owner) for job in found.jobs], errors=found.errors)
-    with open_client() as client:
+    with open_client(url) as client:
         requests = read_requests(labelled, calendars=_calendars_of(labelled, client))
         present = {job.job_id: job for job in _list_present(client)}
         plan = make_plan(requests, present, owner=owner, prune=prune, take_over=take_over, now=datetime.now(UTC))

@@ -22,13 +22,13 @@ _ABOUT_INPUT: Final = frozenset({400, 413, 415, 422})
 
 
 @contextmanager
-def open_client() -> Iterator[Client]:
+def open_client(url: str | None = None) -> Iterator[Client]:
     """Open a client for the length of the block. Raises ``CommandFailed`` for whatever goes wrong with a call.
 
     It tries nothing again: whoever sits at a terminal wants to know at once, and a script has its own patience.
     """
     try:
-        with Client(api_key=API_KEY.get(), timeout=TIMEOUT, retry=NO_RETRY) as client:
+        with Client(url, API_KEY.get(), timeout=TIMEOUT, retry=NO_RETRY) as client:
             yield client
     except HorariumError as error:
         raise command_failure(error) from error

@@ -23,6 +23,7 @@ _COLOURS: Final = {
     "paused": "yellow",
     "closed": "green",
     "half_open": "yellow",
+    "in_force": "yellow",
     "open": "red",
     "missed": "red",
     "dead": "red",
@@ -256,6 +257,33 @@ def print_calendar(calendar: Mapping[str, JsonValue]) -> None:
     days = [day for day in _list(calendar["days"]) if isinstance(day, dict)]
     rows = [(_text(day["from"]), _text(day["to"]), _text(day["name"])) for day in days]
     _print_table(("FROM", "TO", "NAME"), rows, empty="no days")
+
+
+def print_holds(holds: Sequence[Mapping[str, JsonValue]]) -> None:
+    """Show holds, a line each."""
+    rows = [
+        (
+            _text(hold["hold_id"]),
+            _text(hold["selector"]),
+            _coloured(hold["state"]),
+            f"{hold['held']}/{hold['jobs']}",
+            _text(hold["created_at"]),
+            _text(hold["released_at"] or hold["until"]),
+            _text(hold["by"]),
+            _text(hold["reason"]),
+        )
+        for hold in holds
+    ]
+    _print_table(("HOLD", "SELECTOR", "STATE", "HELD", "SINCE", "UNTIL", "BY", "REASON"), rows, empty="no holds")
+
+
+def print_hold(hold: Mapping[str, JsonValue]) -> None:
+    """Show a hold and the jobs that it is over."""
+    for name, value in hold.items():
+        if name not in ("labels", "job_ids") and value not in (None, ""):
+            _console().print(f"[bold]{name}[/]: {_coloured(value) if name == 'state' else _text(value)}")
+    for job_id in _list(hold["job_ids"]):
+        _console().print(f"  {_text(job_id)}")
 
 
 def print_line(text: str) -> None:

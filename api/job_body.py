@@ -39,7 +39,7 @@ _MONTH: Final = 30 * 86_400
 _TEN_YEARS: Final = 3_650 * 86_400
 DEFAULT_HEARTBEAT: Final = 30
 
-_LABEL_KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
+LABEL_KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 
 OVERLAP_ALIASES: Final = {
     "forbid": OverlapPolicy.SKIP,
@@ -272,9 +272,9 @@ def _broken_rules(body: JobBody) -> Iterator[FieldError]:
     yield from broken_alert_rules(body.alerts)
     yield from broken_target_rules(body.target, pointer="/target")
     for key in body.labels:
-        if not _LABEL_KEY.fullmatch(key):
+        if not LABEL_KEY.fullmatch(key):
             pointer = f"/labels/{escape_pointer(key)}"
-            yield FieldError(pointer=pointer, detail=f"a label is named by {_LABEL_KEY.pattern}")
+            yield FieldError(pointer=pointer, detail=f"a label is named by {LABEL_KEY.pattern}")
     try:
         check_template(body.idempotency_key_template)
     except InvalidTemplate as error:

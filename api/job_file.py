@@ -6,6 +6,7 @@ them, a list under ``jobs``, or several of these as YAML documents. Every error 
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,11 @@ from workflows.schedule_parser import Calendars
 SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
 MEMBER: Final = "jobs"
+
+EXAMPLES: Final = "jobs.yaml"
+"""In ``temporal-dev`` of a checkout, and among the data of an installed wheel."""
+
+DISTRIBUTION: Final = "horarium-server"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +90,17 @@ class ReadFiles:
 
     jobs: list[FiledJob] = field(default_factory=list)
     errors: list[FileError] = field(default_factory=list)
+
+
+def find_example_file() -> Path:
+    """Find the example jobs of this checkout, or of this installation. Raises ``BadInput`` where neither has them."""
+    in_checkout = Path(__file__).parents[1] / "temporal-dev" / EXAMPLES
+    if in_checkout.is_file():
+        return in_checkout
+    for file in distribution(DISTRIBUTION).files or ():
+        if file.name == EXAMPLES:
+            return Path(str(file.locate())).resolve()
+    raise BadInput(f"{EXAMPLES}: not installed; without example jobs it is --no-examples")
 
 
 def read_job_files(names: Iterable[str]) -> ReadFiles:

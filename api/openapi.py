@@ -15,6 +15,7 @@ from api.access import needed_scope
 from api.calendar_body import CalendarBody
 from api.codec import CodecBody
 from api.dead_letter_body import BulkRedriveBody
+from api.hold_body import HoldBody, ReleaseBody
 from api.job_body import JobBody
 from api.merge_patch import MEDIA_TYPE as MERGE_PATCH
 from api.preview import PreviewBody
@@ -180,6 +181,24 @@ _CODEC_EXAMPLES: Final = {
     },
 }
 
+_HOLD_EXAMPLES: Final = {
+    "a team until a time": {
+        "value": {
+            "selector": "team=finance",
+            "reason": "the bank migrates",
+            "by": "ops",
+            "until": "2030-01-01T06:00:00Z",
+        }
+    },
+    "what it would be over": {"value": {"selector": "env=prod,tier=2", "dry_run": True}},
+    "everything, until it is released": {"value": {"selector": "all", "reason": "incident 7", "catch_up": "apply"}},
+}
+
+_RELEASE_EXAMPLES: Final = {
+    "as the hold says": {"value": {}},
+    "catching up": {"value": {"catch_up": "apply"}},
+}
+
 _BODIES: Final[tuple[type[BaseModel], ...]] = (
     JobBody,
     PreviewBody,
@@ -190,6 +209,8 @@ _BODIES: Final[tuple[type[BaseModel], ...]] = (
     ResumeBody,
     TriggerBody,
     CancelBody,
+    HoldBody,
+    ReleaseBody,
 )
 
 _IDEMPOTENCY_KEY: Final = {
@@ -287,6 +308,10 @@ RESUME_BODY: Final = _json_body(
 )
 
 TRIGGER_BODY: Final = _json_body({"$ref": f"{_SCHEMAS}TriggerBody"}, _TRIGGER_EXAMPLES, required=False)
+
+CREATE_HOLD_BODY: Final = _json_body({"$ref": f"{_SCHEMAS}HoldBody"}, _HOLD_EXAMPLES)
+
+RELEASE_HOLD_BODY: Final = _json_body({"$ref": f"{_SCHEMAS}ReleaseBody"}, _RELEASE_EXAMPLES, required=False)
 
 CANCEL_BODY: Final = _json_body({"$ref": f"{_SCHEMAS}CancelBody"}, _CANCEL_EXAMPLES, required=False)
 

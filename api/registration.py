@@ -15,10 +15,12 @@ from workflows.command import ChangeCommand
 from workflows.command_answer import with_answer
 from workflows.error import InvalidSchedule
 from workflows.fire_times import next_fires
+from workflows.hold import release_time
 from workflows.job import (
     Answer,
     CarriedFire,
     FirePlan,
+    Hold,
     JobDefinition,
     JobRecord,
     JobState,
@@ -56,8 +58,18 @@ def new_command_key() -> str:
     return secrets.token_hex(16)
 
 
-def first_state(request: JobRequest, *, tenant: str, key: str, before: JobRecord | None, now: datetime) -> JobState:
+def first_state(
+    request: JobRequest,
+    *,
+    tenant: str,
+    key: str,
+    before: JobRecord | None,
+    now: datetime,
+    holds: tuple[Hold, ...] = (),
+) -> JobState:
     """Make the state that a job begins with. ``before`` is what the mirror knows of an earlier job of the same id.
+
+    The ``holds`` over it are there from the beginning.
 
     Its plan is of no revision: it only shows the first fire until the planner has been asked.
 
@@ -68,7 +80,7 @@ def first_state(request: JobRequest, *, tenant: str, key: str, before: JobRecord
     past = _find_past(request, before=before, now=now)
     if past is None:
         check_fires(request.schedule, job_id=job_id, after=now)
-    first = next_fires(definition.schedule, job_id=job_id, after=now, count=1)
+    first = next_fires(definition.schedule, job_id=job_id, after=release_time(holds) or now, count=1)
     is_paused = request.enabled is False
     state = JobState(
         tenant=tenant,
@@ -78,6 +90,7 @@ def first_state(request: JobRequest, *, tenant: str, key: str, before: JobRecord
         revision=before.revision + 1 if before else 1,
         lifecycle=Lifecycle.PAUSED if is_paused else Lifecycle.ACTIVE,
         pause=Pause(at=now, reason=NOT_ENABLED) if is_paused else None,
+        holds=holds,
         registered_at=now,
         updated_at=now,
         high_water=max(now, before.high_water) if before else now,
@@ -122,7 +135,8 @@ def _with_past(state: JobState, fire: Fire, *, if_past: IfPast | None, now: date
 def changed_state(found: JobRecord, last: Run | None, command: ChangeCommand, *, now: datetime) -> JobState:
     """Make the state that a completed job goes on from with another definition. ``last`` is the run that ended last."""
     state = change_job(revived_state(found, last=last, now=now), command, now=now)
-    first = next_fires(state.definition.schedule, job_id=state.job_id, after=now, count=1)
+    after = release_time(state.holds) or now
+    first = next_fires(state.definition.schedule, job_id=state.job_id, after=after, count=1)
     # Of no revision, as in a new job's state: it only shows the first fire.
     plan = FirePlan(revision=0, planned_at=now, upcoming=tuple(first))
     return with_answer(state.model_copy(update={"plan": plan}), command, now=now)

@@ -14,6 +14,7 @@ from anyio import to_thread
 from pydantic import JsonValue
 
 from activities.calendar_store import CalendarStore
+from activities.hold_store import HoldStore
 from activities.job_control import MAYBE_APPLIED, JobControl, JobIsGone
 from activities.mirror_writer import MirrorUnavailable, MirrorWriter
 from activities.page import Page
@@ -46,7 +47,7 @@ from api.upcoming import undecided_entries, upcoming_fires
 from workflows.command import DeleteCommand, RegisterCommand
 from workflows.contracts import job_workflow_id
 from workflows.error import Conflict, NotFound, RevisionMismatch, Unavailable
-from workflows.job import JobDefinition, JobRecord, Lifecycle, MirrorBatch
+from workflows.job import Hold, JobDefinition, JobRecord, Lifecycle, MirrorBatch
 from workflows.outbox import job_record
 from workflows.run import RunStatus
 from workflows.schedule_parser import Calendars
@@ -71,6 +72,7 @@ class JobService:
         *,
         queries: Queries,
         calendars: CalendarStore,
+        holds: HoldStore,
         writer: MirrorWriter,
         control: JobControl,
         probe: TemporalProbe,
@@ -84,6 +86,7 @@ class JobService:
         self._audit = audit
         self._quotas = quotas
         self._calendars = calendars
+        self._holds = holds
         self._links = links
         self._writer = writer
         self._control = control
@@ -221,6 +224,10 @@ class JobService:
         found = await self._calendars.find_all(tenant, names) if names else []
         return {calendar.name: calendar.days() for calendar in found}
 
+    async def find_holds(self, definition: JobDefinition, *, tenant: str) -> tuple[Hold, ...]:
+        """Find the holds over a job as it is defined."""
+        return await self._holds.holds_over(tenant, definition.labels, now=datetime.now(UTC))
+
     async def require_temporal(self) -> None:
         """Refuse a write at once, rather than after all the patience of a client that tries again and again."""
         if not await self._probe.is_reachable():
@@ -252,9 +259,9 @@ class JobService:
         if is_there and key is None:
             raise _job_exists(request.job_id)
         command_key = key or new_command_key()
-        now = datetime.now(UTC)
+        now, holds = datetime.now(UTC), await self.find_holds(request.definition, tenant=tenant)
         state = await to_thread.run_sync(
-            partial(first_state, request, tenant=tenant, key=command_key, before=before, now=now)
+            partial(first_state, request, tenant=tenant, key=command_key, before=before, now=now, holds=holds)
         )
         await self.require_temporal()
         command = RegisterCommand(key=command_key, state=state)

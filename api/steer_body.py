@@ -73,6 +73,9 @@ class TriggerAnswer(BaseModel):
     run_id: str
     consumed: datetime | None = Field(description="Nominal time of the fire that the run takes the place of.")
     run: RunAnswer = Field(description="As it is by now; of a skipped trigger, with the reason.")
+    warnings: list[str] = Field(
+        default=[], description="Such as that the job is held: who triggers it runs it all the same."
+    )
 
 
 def read_pause(value: JsonValue, *, now: datetime) -> Pause:

@@ -124,7 +124,7 @@ async def resume_job(request: Request, job_id: str, steering: Steering, store: S
     tags=["runs"],
 )
 async def trigger_job(request: Request, job_id: str, steering: Steering, store: Store, tenant: Tenant) -> Response:
-    """Run a job now, whatever its schedule says; paused ones too."""
+    """Run a job now, whatever its schedule says; one that is paused or held, too, with a warning."""
     key = read_idempotency_key(request)
     body = require_fit(await read_json_if_any(request))
 

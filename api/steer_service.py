@@ -19,7 +19,8 @@ from api.steer_body import TriggerAnswer, TriggerBody, read_cancel, read_pause, 
 from workflows.command import CancelCommand, PauseCommand, ResumeCommand, TriggerCommand
 from workflows.command import TriggerAnswer as Answered
 from workflows.error import Conflict, NotFound
-from workflows.job import JobRecord, Lifecycle, MirrorBatch, Triggered
+from workflows.hold import standstill
+from workflows.job import JobRecord, Lifecycle, MirrorBatch
 from workflows.revival import revived_state
 from workflows.run import FINAL_STATUSES, PayloadOverride
 
@@ -96,7 +97,7 @@ class SteerService:
         return self._control.place(tenant=tenant, job_id=job_id)
 
     async def trigger(self, job_id: str, body: JsonValue, *, tenant: str, key: str | None) -> TriggerAnswer:
-        """Run a job now, paused and completed ones too. Called in its turn.
+        """Run a job now, paused, held and completed ones too. Called in its turn.
 
         Raises:
             InvalidRequest: the body is wrong, or its payload is none that the job's workers take.
@@ -112,12 +113,14 @@ class SteerService:
             overlap=asked.overlap,
             skip_next=asked.skip_next,
         )
-        triggered = await self._trigger(command, tenant=tenant, job_id=job_id)
+        answered = await self._trigger(command, tenant=tenant, job_id=job_id)
+        triggered = answered.triggered
         return TriggerAnswer(
             outcome=triggered.outcome,
             run_id=triggered.run_id,
             consumed=triggered.consumed,
             run=await self._jobs.get_run(triggered.run_id, tenant=tenant),
+            warnings=_warnings_of(answered.rows.job),
         )
 
     async def cancel_run(self, run_id: str, body: JsonValue, *, tenant: str, key: str | None) -> RunAnswer:
@@ -151,7 +154,7 @@ class SteerService:
         precondition.check(found)
         return found
 
-    async def _trigger(self, command: TriggerCommand, *, tenant: str, job_id: str) -> Triggered:
+    async def _trigger(self, command: TriggerCommand, *, tenant: str, job_id: str) -> Answered:
         found = await self._jobs.find(tenant, job_id)
         if found.lifecycle is Lifecycle.DELETED:
             raise Conflict("the job is deleted")
@@ -162,7 +165,7 @@ class SteerService:
             answered = await self._ask_trigger(found, command)
             note.after = answered.triggered.model_dump(mode="json")
         await self._jobs.write_through(answered.rows)
-        return answered.triggered
+        return answered
 
     async def _ask_trigger(self, found: JobRecord, command: TriggerCommand) -> Answered:
         try:
@@ -187,6 +190,12 @@ def new_request_id(*, tenant: str, job_id: str, key: str | None) -> str:
     """Make the name of a trigger. From an idempotency key it is always the same, so that a repeat is the same run."""
     seed = f"{tenant}\0{job_id}\0{key or new_command_key()}"
     return base64.b32encode(hashlib.sha256(seed.encode()).digest()[:15]).decode().lower()
+
+
+def _warnings_of(record: JobRecord | None) -> list[str]:
+    """Say what keeps the job that was triggered from firing by itself."""
+    still = None if record is None else standstill(record)
+    return [] if still is None else [f"its fires do not run: {still.reason}"]
 
 
 def _pause_facts(record: JobRecord) -> JsonValue:

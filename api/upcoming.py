@@ -9,18 +9,23 @@ from api.next_run import with_next_run
 from api.preview import list_fires
 from workflows.change import FIRING
 from workflows.fire_times import jitter_offset, survey_fires
+from workflows.hold import is_held, release_time, standstill
 from workflows.job import JobRecord, LedgerEntry, Lifecycle
 from workflows.run import Outcome
 from workflows.schedule import Fire
-from workflows.turn import PAUSED
 
 _JUST_BEFORE: Final = timedelta(seconds=1)
 """Nominal times are whole seconds."""
 
+UNDECIDED: Final = "not decided yet"
+
 
 def upcoming_fires(record: JobRecord, *, count: int, now: datetime) -> Sequence[FireAnswer]:
-    """List the next fires of a job, the one at ``next_run_at`` first; none for a job that does not fire."""
-    if record.lifecycle is not Lifecycle.ACTIVE:
+    """List the next fires of a job, the one at ``next_run_at`` first; none for a job that does not fire.
+
+    Those of a held job begin after the hold; there are none where its end is not known.
+    """
+    if record.lifecycle is not Lifecycle.ACTIVE or (record.holds and record.next_run_at is None):
         return []
     record = with_next_run(record, now=now)
     schedule = record.definition.schedule
@@ -34,7 +39,7 @@ def upcoming_fires(record: JobRecord, *, count: int, now: datetime) -> Sequence[
 def _carried_fire(record: JobRecord) -> list[FireAnswer]:
     """Tell a fire that a change of the job found between its nominal and its target time: its schedule may be gone."""
     nominal, target = record.next_run_at, record.next_target_at
-    if nominal is None or target is None or nominal > record.high_water:
+    if nominal is None or target is None or nominal > record.high_water or record.holds:
         return []
     return [FireAnswer.of(Fire(nominal=nominal, target=target), timezone=record.definition.schedule.timezone)]
 
@@ -42,17 +47,20 @@ def _carried_fire(record: JobRecord) -> list[FireAnswer]:
 def undecided_entries(record: JobRecord, *, start: datetime, end: datetime, now: datetime) -> Sequence[LedgerEntry]:
     """List the nominal times up to ``end`` that the job has not entered yet.
 
-    While its worker keeps up these are those between nominal and target time; of a paused job, all that fell into the pause.
+    While its worker keeps up these are those between nominal and target time; of a paused or held job, all that fell into that.
     """
     after = max(record.high_water, start - _JUST_BEFORE)
     if record.lifecycle not in FIRING or after >= end:
         return []
-    schedule = record.definition.schedule
-    passed = now - jitter_offset(schedule, job_id=record.job_id) if record.lifecycle is Lifecycle.PAUSED else after
-    paused_until = min(max(after, passed), end)
+    still = standstill(record)
+    if still is None:
+        return [*_entries(record, after=after, until=end, outcome=Outcome.PENDING, reason=UNDECIDED)]
+    passed = now if not is_held(record) else min(now, release_time(record.holds) or now)
+    passed -= jitter_offset(record.definition.schedule, job_id=record.job_id)
+    still_until = min(max(after, passed), end)
     return [
-        *_entries(record, after=after, until=paused_until, outcome=Outcome.PAUSED, reason=PAUSED),
-        *_entries(record, after=paused_until, until=end, outcome=Outcome.PENDING, reason="not decided yet"),
+        *_entries(record, after=after, until=still_until, outcome=still.outcome, reason=still.reason),
+        *_entries(record, after=still_until, until=end, outcome=Outcome.PENDING, reason=UNDECIDED),
     ]
 
 

@@ -32,7 +32,6 @@ from workers.devserver import (
     temporal_command,
     why_not_usable,
 )
-from workers.job_file import BadJobFile, JobFile, find_example_file, read_job_file, register_jobs
 from workers.run_feed import RunFeed
 from workers.settings import EXIT_CODE, Ports, Role, variable_of
 
@@ -76,8 +75,8 @@ class DevOptions:
     api_port: int = 8000
     temporal_port: int = 7233
     ui_port: int = 8233
-    examples: bool = True
-    """Whether the jobs of ``temporal-dev/jobs.yaml`` are registered."""
+    apply_jobs: Callable[[str], None] | None = None
+    """Called once, in a thread, with the URL of the API when that is there; what it raises ends the stack, and is raised."""
 
     metrics_ports: str = field(
         default_factory=lambda: os.environ.get(variable_of("metrics_port"), _free_metrics_ports())
@@ -99,25 +98,26 @@ class Service:
 def run_dev_stack(options: DevOptions) -> int:
     """Run until Ctrl-C, SIGTERM or SIGHUP. Answers the exit code: 0 then, 1 after a failure, 2 for what cannot be.
 
+    Raises what ``apply_jobs`` does.
+
     Call it in the main thread of a process that has nothing else to do.
     """
     try:
         _check_ports(options)
-        jobs = read_job_file(find_example_file()) if options.examples else None
         with _claimed(options.data_dir):
-            asyncio.run(_run(options, jobs))
-    except (BadOptions, BadJobFile) as error:
+            asyncio.run(_run(options))
+    except BadOptions as error:
         return _complain(error, EXIT_CODE)
     except (StackError, DevServerError) as error:
         return _complain(error, 1)
     return 0
 
 
-async def _run(options: DevOptions, jobs: JobFile | None) -> None:
+async def _run(options: DevOptions) -> None:
     """Live until a signal or a failure, and leave nothing running."""
     stack = Stack()
     stop = _stop_at_signals(stack)
-    living = asyncio.create_task(_live(stack, options, jobs))
+    living = asyncio.create_task(_live(stack, options))
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({living, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -131,7 +131,7 @@ async def _run(options: DevOptions, jobs: JobFile | None) -> None:
         raise failure.exceptions[0]
 
 
-async def _live(stack: "Stack", options: DevOptions, jobs: JobFile | None) -> None:
+async def _live(stack: "Stack", options: DevOptions) -> None:
     """Start everything, say where it is, and show runs for ever. Failures come as an ``ExceptionGroup``."""
     since = datetime.now(UTC)
     async with asyncio.TaskGroup() as group:
@@ -147,8 +147,10 @@ async def _live(stack: "Stack", options: DevOptions, jobs: JobFile | None) -> No
                     f"{_welcome(options)}None are shown: the API wants a key, and {KEY_VARIABLE} has none that is good."
                 )
                 return
-            if jobs is not None:
-                await _register(jobs, api)
+            if options.apply_jobs is not None:
+                # Whoever read our output may have gone; the stack goes on.
+                with suppress(BrokenPipeError):
+                    await asyncio.to_thread(options.apply_jobs, _url(options.api_port))
             _say(_welcome(options))
             await _show_runs(RunFeed(api, since=since))
 
@@ -301,15 +303,6 @@ async def _is_let_in(api: httpx.AsyncClient) -> bool:
         return (await api.get("/jobs", params={"limit": 1})).status_code != HTTPStatus.UNAUTHORIZED
     except httpx.HTTPError as error:
         raise StackError(f"the API does not answer: {error}") from error
-
-
-async def _register(jobs: JobFile, api: httpx.AsyncClient) -> None:
-    try:
-        registered = await register_jobs(jobs, api)
-    except httpx.HTTPError as error:
-        raise StackError(f"the API does not take the jobs of {jobs.path}: {error}") from error
-    for job_id in registered:
-        _say(f"Registered the example job {job_id}.")
 
 
 async def _show_runs(feed: RunFeed) -> None:

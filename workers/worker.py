@@ -28,6 +28,8 @@ from activities.admission import Admissions
 from activities.alert import Alerter
 from activities.database import InvalidDatabaseUrl, Limits, open_database
 from activities.downstream_store import DownstreamStore, reporting
+from activities.hold_spread import HoldSpreader
+from activities.hold_store import HoldStore
 from activities.http_target import HttpSender
 from activities.job_control import JobControl
 from activities.mirror_writer import MirrorWriter
@@ -52,6 +54,7 @@ from workflows.bulk_redrive_workflow import BulkRedriveWorkflow
 from workflows.catalogue_workflow import CatalogueWorkflow
 from workflows.contracts import SCHEDULER_TASK_QUEUE
 from workflows.downstream_workflow import DownstreamWorkflow
+from workflows.hold_workflow import HoldWorkflow
 from workflows.job_workflow import JobWorkflow
 from workflows.records_workflow import RecordsWorkflow
 from workflows.run_workflow import RunWorkflow
@@ -69,10 +72,11 @@ WORKFLOWS: Final = (
     BulkRedriveWorkflow,
     AlertWorkflow,
     UpkeepWorkflow,
+    HoldWorkflow,
 )
 
 READING_CONNECTIONS: Final = 2
-"""For bulk redrives, and for reports on downstreams."""
+"""For bulk redrives, holds, and reports on downstreams."""
 
 HEARTBEAT_THROTTLE: Final = timedelta(seconds=1)
 """How old a checkpoint may be when its worker dies; Temporal's default is 0.8 of the heartbeat timeout."""
@@ -253,7 +257,7 @@ async def _own_activities(
         yield None
         return
     engine = open_database(settings.database_url, limits=Limits(connections=READING_CONNECTIONS))
-    queries, downstreams = Queries(engine), DownstreamStore(engine)
+    queries, downstreams, holds = Queries(engine), DownstreamStore(engine), HoldStore(engine)
     admissions = Admissions(
         namespace.client, settings.breaker_policy(), catch_up_per_second=settings.catch_up_per_second
     )
@@ -268,8 +272,11 @@ async def _own_activities(
                 every=settings.reconcile_every,
                 kept=settings.run_retention,
             )
-            yield _bind_own_activities(settings, namespace, admissions, upkeep, writer=writer, queries=queries)
+            yield _bind_own_activities(
+                settings, namespace, admissions, upkeep, writer=writer, queries=queries, holds=holds
+            )
     finally:
+        await holds.close()
         await downstreams.close()
         await queries.close()
         await engine.dispose()
@@ -283,6 +290,7 @@ def _bind_own_activities(
     *,
     writer: MirrorWriter,
     queries: Queries,
+    holds: HoldStore,
 ) -> OwnActivities:
     client = namespace.client
     tuning = settings.tuning(search_attributes=namespace.has_search_attributes)
@@ -291,6 +299,7 @@ def _bind_own_activities(
     control = JobControl(client, find_search_attributes=partial(register_search_attributes, client))
     alerter = Alerter(HttpSender(allowance=settings.http_allowance()), url_for_all=settings.alert_url)
     redrives = BulkRedriver(queries=queries, redriver=Redriver(queries=queries, control=control))
+    spreader = HoldSpreader(store=holds, control=control, writer=writer)
     return OwnActivities(
         local=[
             planner.plan_fires,
@@ -303,6 +312,7 @@ def _bind_own_activities(
             writer.record_events,
             observer.observe_attempt,
             redrives.redrive_many,
+            spreader.spread_hold,
             alerter.send_alert,
             upkeep.reconcile_mirror,
             upkeep.purge_mirror,

@@ -1,4 +1,4 @@
-"""A job that is changed, paused, resumed, or triggered while it goes on.
+"""A job that is changed, paused, resumed, held, released or triggered while it goes on.
 
 Pure. Whatever is nominal up to the moment of a change belongs to what held until then: it is decided before, entered in the
 ledger, or carried over to its target time. So no change makes a fire that has passed, and none takes one away.
@@ -10,9 +10,11 @@ from pydantic import JsonValue
 
 from workflows.command import ChangeCommand, TriggerCommand
 from workflows.dispatch import manual_run
+from workflows.hold import is_caught_up, is_firing, is_held, standstill
 from workflows.job import (
     CarriedFire,
     EarlierDefinition,
+    Hold,
     JobDefinition,
     JobState,
     LedgerEntry,
@@ -23,10 +25,10 @@ from workflows.job import (
     Triggered,
 )
 from workflows.job_state import with_entries, without_unused_definitions
-from workflows.policies import SHORTEST_GRACE, entries_of_missed, entries_of_paused, split_newest
+from workflows.policies import SHORTEST_GRACE, entries_of_missed, entries_of_standstill, split_newest
 from workflows.run import Outcome, Run
 from workflows.schedule import FireSurvey
-from workflows.turn import PAUSED, Turn, carry_nominal, next_decidable, trigger_run
+from workflows.turn import Turn, carry_nominal, next_decidable, trigger_run
 
 FIRING = frozenset({Lifecycle.ACTIVE, Lifecycle.PAUSED})
 """Lifecycles in which nominal times count."""
@@ -40,6 +42,8 @@ PAYLOADS_LIMIT = 262_144
 """Bytes of JSON of the payloads that triggers have brought and whose runs are not over: they cross every continue-as-new."""
 
 NO_NEXT_FIRE = "The job has no next fire that could be skipped."
+
+HELD_SKIPS_NOTHING = "The job is held: it has no next fire yet that could be skipped."
 
 
 def is_same_definition(one: JobDefinition, other: JobDefinition) -> bool:
@@ -59,13 +63,16 @@ def _is_same_json(one: JsonValue, other: JsonValue) -> bool:
 
 
 def must_settle(state: JobState, command: ChangeCommand) -> bool:
-    """Say whether the fires up to a change must be asked for: those of a schedule, or a pause, that is about to end.
+    """Say whether the fires up to a change must be asked for: those of a schedule, a pause or a hold that is about to end.
 
     Or of a job that nobody could plan: those of its schedule up to now are still of the definition that goes.
     """
     if state.lifecycle is Lifecycle.PAUSED and command.enabled:
         return True
-    if state.lifecycle is Lifecycle.ACTIVE and not _is_planned(state):
+    is_held_otherwise = command.enabled is False or command.holds not in (None, state.holds)
+    if is_held_otherwise and must_settle_held(state):
+        return True
+    if is_firing(state) and not _is_planned(state):
         return not is_same_definition(state.definition, command.definition)
     return state.lifecycle in FIRING and state.definition.schedule != command.definition.schedule
 
@@ -80,15 +87,18 @@ def survey_request(state: JobState, *, until: datetime) -> SurveyRequest:
 
 
 def settle_survey(state: JobState, survey: FireSurvey, *, at: datetime) -> JobState:
-    """Take in what lies before ``at``, of a job that is changed or resumed then.
+    """Take in what lies before ``at``, of a job that is changed, resumed or released then.
 
-    A fire whose target is still to come is carried. What passed while the job was paused, and what is excluded, goes to the
-    ledger. A job that was not paused has decided all that was due; what it had not the time for is carried, and decided next.
+    A fire whose target is still to come is carried. What passed while the job was paused or held, and what is excluded, goes to
+    the ledger. A job that fired has decided all that was due; what it had not the time for is carried, and decided next.
     """
-    is_paused = state.lifecycle is Lifecycle.PAUSED
-    fires = [fire for fire in survey.newest if not is_paused or fire.target > at]
+    still = standstill(state)
+    fires = [fire for fire in survey.newest if still is None or fire.target > at]
     passed, _ = split_newest(survey, keep=len(fires))
-    entries = entries_of_paused(passed, reason=PAUSED) if is_paused else entries_of_missed(passed, reason=UNDECIDED)
+    if still is None:
+        entries = entries_of_missed(passed, reason=UNDECIDED)
+    else:
+        entries = entries_of_standstill(passed, outcome=still.outcome, reason=still.reason)
     state = with_entries(state, entries, now=at)
     carried = tuple(CarriedFire(fire=fire, revision=state.revision, grace=_grace(state)) for fire in fires)
     return state.model_copy(
@@ -98,7 +108,8 @@ def settle_survey(state: JobState, survey: FireSurvey, *, at: datetime) -> JobSt
 
 def settle_unknown(state: JobState, *, at: datetime, reason: str) -> JobState:
     """Give up asking what lies before ``at``, of a schedule that no worker can read; the ledger says from when to when."""
-    outcome = Outcome.PAUSED if state.lifecycle is Lifecycle.PAUSED else Outcome.MISSED
+    still = standstill(state)
+    outcome = Outcome.MISSED if still is None else still.outcome
     first = min(state.high_water.replace(microsecond=0) + timedelta(seconds=1), at)
     entry = LedgerEntry(first=first, last=at, count=0, outcome=outcome, reason=f"how many is not known: {reason}"[:500])
     state = with_entries(state, (entry,), now=at)
@@ -113,6 +124,8 @@ def change_job(state: JobState, command: ChangeCommand, *, now: datetime) -> Job
     """
     if not is_same_definition(state.definition, command.definition):
         state = _redefine(state, command.definition, now=now)
+    if command.holds is not None:
+        state = hold_job(state, command.holds, at=now, now=now)
     if command.enabled is False and state.lifecycle is Lifecycle.ACTIVE:
         return pause_job(state, Pause(at=now, reason=NOT_ENABLED), now=now)
     if command.enabled and state.lifecycle is Lifecycle.PAUSED:
@@ -140,30 +153,68 @@ def resume_job(state: JobState, *, at: datetime, catch_up: PausedFires, now: dat
 
     Without a catch-up, what fell into the pause has been settled; with one it is left to the planner, as missed up to ``at``.
     """
-    passed = tuple(carried for carried in state.carried if carried.fire.target <= at)
-    for each in passed:
-        nominal = each.fire.nominal
-        entry = LedgerEntry(first=nominal, last=nominal, outcome=Outcome.PAUSED, reason=PAUSED)
-        state = with_entries(state, (entry,), now=now, revision=each.revision)
-    left = tuple(each for each in state.carried if each not in passed)
-    resumed = state.model_copy(
-        update={"lifecycle": Lifecycle.ACTIVE, "carried": left, "pause": None, "plan": None, "updated_at": now}
-    )
-    if catch_up is PausedFires.APPLY:
-        return resumed.model_copy(update={"missed_until": at})
-    return resumed.model_copy(update={"high_water": max(state.high_water, at)})
+    state = _go_on(state, at=at, catch_up=catch_up, now=now)
+    return state.model_copy(update={"lifecycle": Lifecycle.ACTIVE, "pause": None, "updated_at": now})
 
 
-def is_pause_over(state: JobState, *, now: datetime) -> bool:
-    """Say whether a paused job is to resume by itself."""
-    pause = state.pause
-    if state.lifecycle is not Lifecycle.PAUSED or pause is None or pause.until is None:
-        return False
-    return pause.until <= now
+def choice_at_resume(state: JobState, asked: PausedFires) -> PausedFires:
+    """Say what becomes of the fires that fell into a pause. Holds that are over the job as well must say the same."""
+    return asked if is_caught_up(state.holds) else PausedFires.NONE
+
+
+def hold_job(state: JobState, holds: tuple[Hold, ...], *, at: datetime, now: datetime) -> JobState:
+    """Let these holds, and no others, keep a job from firing from ``at`` on. What ``must_settle_held`` names has been settled.
+
+    When the last is gone, the job fires again, unless it is paused. What fell into them is left to the planner, as missed up to
+    ``at``, or has been settled.
+    """
+    if holds == state.holds:
+        return state
+    if state.lifecycle is not Lifecycle.ACTIVE:
+        return state.model_copy(update={"holds": holds})
+    if state.holds and not holds:
+        catch_up = PausedFires.APPLY if is_caught_up(state.holds) else PausedFires.NONE
+        return _go_on(state, at=at, catch_up=catch_up, now=now).model_copy(update={"holds": ()})
+    tuning = state.tuning if state.plan is None else state.plan.tuning
+    return state.model_copy(update={"holds": holds, "plan": None, "tuning": tuning, "trouble": None})
+
+
+def must_settle_held(state: JobState) -> bool:
+    """Say whether the fires that fell into the present holds must be asked for before these change, or the job is paused."""
+    return is_held(state) and not is_caught_up(state.holds)
+
+
+def next_end(state: JobState, *, now: datetime) -> datetime | None:
+    """Say when the pause or a hold of a job ended by itself that the job has not yet taken in; the earliest first."""
+    pause = state.pause if state.lifecycle is Lifecycle.PAUSED else None
+    ends = [None if pause is None else pause.until, *(hold.until for hold in state.holds)]
+    return min((end for end in ends if end is not None and end <= now), default=None)
+
+
+def must_settle_end(state: JobState, *, at: datetime) -> bool:
+    """Say whether the fires up to ``at`` must be asked for before what ends then by itself has ended."""
+    pause = _pause_ending(state, at=at)
+    return must_settle_held(state) if pause is None else choice_at_resume(state, pause.catch_up) is PausedFires.NONE
+
+
+def end_by_itself(state: JobState, *, at: datetime, now: datetime) -> JobState:
+    """End the pause, or else the holds, that were to end by themselves at ``at``: see ``next_end``."""
+    pause = _pause_ending(state, at=at)
+    if pause is not None:
+        return resume_job(state, at=at, catch_up=choice_at_resume(state, pause.catch_up), now=now)
+    left = tuple(hold for hold in state.holds if hold.until is None or hold.until > at)
+    return hold_job(state, left, at=at, now=now)
+
+
+def _pause_ending(state: JobState, *, at: datetime) -> Pause | None:
+    pause = state.pause if state.lifecycle is Lifecycle.PAUSED else None
+    return pause if pause is not None and pause.until is not None and pause.until <= at else None
 
 
 def refuse_trigger(state: JobState, command: TriggerCommand) -> str:
     """Say why a trigger finds nothing to do; empty when it does."""
+    if command.skip_next and is_held(state):
+        return HELD_SKIPS_NOTHING
     if command.skip_next and next_decidable(state) is None:
         return NO_NEXT_FIRE
     return ""
@@ -187,10 +238,26 @@ def trigger_job(
     return trigger_run(state, run, overlap=command.overlap, skip_next=command.skip_next, now=now, detach=detach)
 
 
+def _go_on(state: JobState, *, at: datetime, catch_up: PausedFires, now: datetime) -> JobState:
+    """Let a job that stood still go on from ``at``: enter what was put aside and has passed, and plan anew."""
+    still = standstill(state)
+    assert still is not None
+    passed = tuple(carried for carried in state.carried if carried.fire.target <= at)
+    for each in passed:
+        nominal = each.fire.nominal
+        entry = LedgerEntry(first=nominal, last=nominal, outcome=still.outcome, reason=still.reason)
+        state = with_entries(state, (entry,), now=now, revision=each.revision)
+    left = tuple(each for each in state.carried if each not in passed)
+    state = state.model_copy(update={"carried": left, "plan": None})
+    if catch_up is PausedFires.APPLY:
+        return state.model_copy(update={"missed_until": at})
+    return state.model_copy(update={"high_water": max(state.high_water, at)})
+
+
 def _redefine(state: JobState, definition: JobDefinition, *, now: datetime) -> JobState:
     before = state.definition
     keeps_schedule = before.schedule == definition.schedule
-    if keeps_schedule:
+    if keeps_schedule and not is_held(state):
         state = carry_nominal(state, now=now)
     revision = state.revision + 1
     earlier = EarlierDefinition(revision=state.revision, definition=before)

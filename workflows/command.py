@@ -10,6 +10,7 @@ from workflows.alert_rule import AlertRules
 from workflows.contracts import LOGIC_VERSION
 from workflows.job import (
     DEFAULT_TENANT,
+    Hold,
     JobDefinition,
     JobState,
     MirrorBatch,
@@ -58,6 +59,9 @@ class ChangeCommand(Value):
     expected: int | None = None
     """``None``: any revision may be replaced."""
 
+    holds: tuple[Hold, ...] | None = None
+    """Those over the job from now on; ``None``: as before."""
+
 
 class PauseCommand(Value):
     """Argument of ``UPDATE_PAUSE``, answered by a ``JobRecord``. Of a paused job, the reason and the expiry are replaced."""
@@ -75,6 +79,25 @@ class ResumeCommand(Value):
     key: str = ""
     catch_up: PausedFires = PausedFires.NONE
     expected: int | None = None
+
+
+class HoldCommand(Value):
+    """Argument of ``UPDATE_HOLD``, answered by a ``JobRecord``: fire no more until the hold is over.
+
+    Changes nothing of a job that carries it, or when it is over already.
+    """
+
+    key: str = ""
+    hold: Hold
+
+
+class ReleaseCommand(Value):
+    """Argument of ``UPDATE_RELEASE``, answered by a ``JobRecord``. Changes nothing of a job that does not carry the hold."""
+
+    key: str = ""
+    hold_id: str = ""
+    catch_up: PausedFires = PausedFires.NONE
+    """What becomes of the fires that fell into it."""
 
 
 class TriggerCommand(Value):

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias, assert_never
 
-from workflows.change import refuse_trigger
+from workflows.change import FIRING, refuse_trigger
 from workflows.command import (
     CancelCommand,
     ChangeCommand,
     DeleteCommand,
+    HoldCommand,
     PauseCommand,
     RegisterCommand,
+    ReleaseCommand,
     ResumeCommand,
     TriggerCommand,
 )
@@ -22,7 +24,15 @@ from workflows.job import Answer, JobDefinition, JobState, Lifecycle, Triggered
 from workflows.outbox import job_record
 
 Remembered: TypeAlias = (
-    CancelCommand | ChangeCommand | DeleteCommand | PauseCommand | RegisterCommand | ResumeCommand | TriggerCommand
+    CancelCommand
+    | ChangeCommand
+    | DeleteCommand
+    | HoldCommand
+    | PauseCommand
+    | RegisterCommand
+    | ReleaseCommand
+    | ResumeCommand
+    | TriggerCommand
 )
 """Commands whose answers are remembered; a redrive is remembered by its run."""
 
@@ -95,9 +105,12 @@ def refuse_at_sight(state: JobState, command: Remembered) -> Refusal | None:
             if state.lifecycle is Lifecycle.DELETED or (is_steering and state.lifecycle is Lifecycle.COMPLETED):
                 return Refusal(reason=f"The job is {state.lifecycle.value}: it does not fire.")
             return _refuse_other_revision(state, command.expected)
+        case HoldCommand():
+            is_over = state.lifecycle not in FIRING
+            return Refusal(reason=f"The job is {state.lifecycle.value}: it does not fire.") if is_over else None
         case TriggerCommand():
             return Refusal(reason="The job is deleted.") if state.lifecycle is Lifecycle.DELETED else None
-        case CancelCommand():
+        case CancelCommand() | ReleaseCommand():
             return None
         case _:
             assert_never(command)

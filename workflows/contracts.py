@@ -23,6 +23,7 @@ RECORDS_WORKFLOW: Final = "HorariumRecords"
 DOWNSTREAM_WORKFLOW: Final = "HorariumDownstream"
 BULK_REDRIVE_WORKFLOW: Final = "HorariumBulkRedrive"
 ALERT_WORKFLOW: Final = "HorariumAlert"
+HOLD_WORKFLOW: Final = "HorariumHold"
 UPKEEP_WORKFLOW: Final = "HorariumUpkeep"
 
 UPKEEP_WORKFLOW_ID: Final = "upkeep"
@@ -63,6 +64,11 @@ SEND_ALERT: Final = "send_alert"
 REDRIVE_MANY: Final = "redrive_many"
 """Ordinary activity: ``BulkRequest -> BulkProgress``."""
 
+SPREAD_HOLD: Final = "spread_hold"
+"""Ordinary activity: ``HoldOrder -> HoldProgress``."""
+
+SIGNAL_SPREAD: Final = "spread"
+"""To the workflow of a hold: look at the jobs once more."""
 RECONCILE_MIRROR: Final = "reconcile_mirror"
 """Ordinary activity: ``-> ReconcileReport``."""
 
@@ -98,6 +104,8 @@ UPDATE_REDRIVE: Final = "redrive"
 UPDATE_CHANGE: Final = "change"
 UPDATE_PAUSE: Final = "pause"
 UPDATE_RESUME: Final = "resume"
+UPDATE_HOLD: Final = "hold"
+UPDATE_RELEASE: Final = "release"
 UPDATE_TRIGGER: Final = "trigger"
 """``TriggerCommand -> TriggerAnswer``. Refused as ``BUSY`` while many payloads of triggers are held already."""
 
@@ -164,6 +172,11 @@ def records_workflow_id(*, tenant: str, job_id: str, version: int) -> str:
 def bulk_redrive_workflow_id(*, tenant: str, redrive_id: str) -> str:
     """Name the workflow of a bulk redrive."""
     return f"redrive/{tenant}/{redrive_id}"
+
+
+def hold_workflow_id(*, tenant: str, hold_id: str) -> str:
+    """Name the workflow that tells jobs of a hold, or of its end."""
+    return f"hold/{tenant}/{hold_id}"
 
 
 def alert_workflow_id(*, tenant: str, alert_id: str) -> str:

@@ -11,17 +11,18 @@ croniter is used here alone, and only for dates without a zone; clock and zone a
 """
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import replace
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from typing import assert_never
 
 from croniter import CroniterBadDateError, croniter
 
 from workflows.calendar_day import working_days
-from workflows.clock_mask import clock_mask, list_seconds
+from workflows.clock_mask import clock_mask, cut, first_second, last_second, list_seconds
 from workflows.cron_expression import CronExpression, parse_cron
 from workflows.error import InvalidSchedule
 from workflows.fire_exclusion import ExclusionFilter, SortedFires, build_filter
@@ -136,6 +137,35 @@ def survey_fires(schedule: Schedule, *, job_id: str, after: datetime, until: dat
     )
 
 
+@dataclass(frozen=True)
+class FireCount:
+    """How many wanted fires a schedule has in each step of a time."""
+
+    per_step: Sequence[int]
+    first: datetime | None = None
+    """Nominal time of the first one counted."""
+
+
+def count_fires(
+    schedule: Schedule, *, job_id: str, start: datetime, steps: int, step: timedelta, after: datetime
+) -> FireCount:
+    """Count the wanted fires with ``nominal > after`` in each of ``steps`` steps from ``start`` on, the start of each included.
+
+    ``start`` and ``step`` are whole seconds. Takes bounded time for each day, however many fires it has. Raises InvalidSchedule
+    for a schedule that cannot be read.
+    """
+    origin, width = to_instant(start), step // timedelta(seconds=1)
+    counts = array("L", bytes(steps * array("L").itemsize))
+    first: int | None = None
+    last = start + steps * step - timedelta(seconds=1)
+    for day in _Calendar(schedule, job_id).days(max(after, start - timedelta(seconds=1)), last):
+        if first is None and day.wanted:
+            first = day.fires.midnight + first_second(day.wanted)
+        for index, count in _count_steps(day.wanted, day.fires.midnight - origin, width):
+            counts[index] += count
+    return FireCount(counts, None if first is None else to_datetime(first))
+
+
 def jitter_offset(schedule: Schedule, *, job_id: str) -> timedelta:
     """Say how much later than its nominal time a job starts: a hash of its id within the jitter window.
 
@@ -226,14 +256,29 @@ def _fires_at_most_once(schedule: Schedule, pattern: Pattern, clock: ClockRule) 
     return len(list(islice(fires, 2))) < 2
 
 
+def _count_steps(mask: int, begin: int, width: int) -> Iterator[tuple[int, int]]:
+    """Yield (step, fires) of a day that begins ``begin`` seconds after the first step."""
+    if mask.bit_count() <= 2 * DAY // width:
+        yield from (((begin + second) // width, 1) for second in list_seconds(mask))
+        return
+    for index in range((begin + first_second(mask)) // width, (begin + last_second(mask)) // width + 1):
+        first = index * width - begin
+        yield index, cut(mask, first, first + width - 1).bit_count()
+
+
 class _Calendar:
     """A schedule made ready for walking."""
 
     def __init__(self, schedule: Schedule, job_id: str) -> None:
         self._pattern, self._clock = _read_schedule(schedule, job_id)
         self._exclusions: ExclusionFilter = build_filter(schedule, job_id=job_id)
-        self._jitter = jitter_offset(schedule, job_id=job_id)
+        self._schedule, self._job_id = schedule, job_id
         self._first, self._last = _bounds(schedule)
+
+    @cached_property
+    def _jitter(self) -> timedelta:
+        # Found only for those who list fires: it may take longer than counting them.
+        return jitter_offset(self._schedule, job_id=self._job_id)
 
     def days(self, after: datetime, until: datetime) -> Iterator[SortedFires]:
         """Yield the days with fires ``after < fire <= until`` within the schedule's own start and end."""

@@ -173,6 +173,22 @@ class Pause(Value):
     """What ``until`` does with the fires that fell into the pause."""
 
 
+class Hold(Value):
+    """A hold over jobs with some labels, as each of them carries it."""
+
+    hold_id: str = ""
+    at: datetime
+    """When it was asked for."""
+
+    reason: str = ""
+    by: str = ""
+    until: datetime | None = None
+    """When it ends by itself; ``None``: when somebody releases it."""
+
+    catch_up: PausedFires = PausedFires.NONE
+    """What its end does with the fires that fell into it."""
+
+
 class CarriedFire(Value):
     """A fire whose nominal time had come and whose target time had not when its job was changed or resumed."""
 
@@ -353,6 +369,9 @@ class JobRecord(Value):
     pause: Pause | None = None
     """Of a paused job."""
 
+    holds: tuple[Hold, ...] = ()
+    """Of a job that is active or paused; see ``JobState.holds``."""
+
 
 class RunRecord(Value):
     """A run as the mirror shows it; guarded by ``version`` as jobs are."""
@@ -469,8 +488,11 @@ class JobState(Value):
     pause: Pause | None = None
     """Of a paused job."""
 
+    holds: tuple[Hold, ...] = ()
+    """Those over the job, the first first. While there is one, the job does not fire. The plan has the fires after the last."""
+
     tuning: Tuning | None = None
-    """Of the plan that a paused job had."""
+    """Of the plan that a job had before it was paused or held."""
 
     missed_until: datetime | None = None
     """As in ``PlanRequest``: set by a resume that lets the catch-up policy decide."""

@@ -21,9 +21,14 @@ with workflow.unsafe.imports_passed_through():
     from workflows.change import (
         FIRING,
         change_job,
-        is_pause_over,
+        choice_at_resume,
+        end_by_itself,
+        hold_job,
         may_take_payload,
         must_settle,
+        must_settle_end,
+        must_settle_held,
+        next_end,
         pause_job,
         resume_job,
         settle_survey,
@@ -35,10 +40,12 @@ with workflow.unsafe.imports_passed_through():
         CancelCommand,
         ChangeCommand,
         DeleteCommand,
+        HoldCommand,
         PauseCommand,
         RedriveAnswer,
         RedriveCommand,
         RegisterCommand,
+        ReleaseCommand,
         ResumeCommand,
         RunInput,
         ShowCommand,
@@ -71,17 +78,21 @@ with workflow.unsafe.imports_passed_through():
         UPDATE_CANCEL_RUN,
         UPDATE_CHANGE,
         UPDATE_DELETE,
+        UPDATE_HOLD,
         UPDATE_PAUSE,
         UPDATE_REDRIVE,
         UPDATE_REGISTER,
+        UPDATE_RELEASE,
         UPDATE_RESUME,
         UPDATE_SHOW,
         UPDATE_TRIGGER,
         run_workflow_id,
     )
+    from workflows.hold import standstill, with_choice, with_hold, without_hold
     from workflows.job import (
         Answer,
         FirePlan,
+        Hold,
         JobInput,
         JobRecord,
         JobState,
@@ -217,8 +228,8 @@ class JobWorkflow:
         if self._is_long() and not self._is_busy() and not self._commands:
             await self._continue_as_new(None)
         await self._plan()
-        if self._commands or is_pause_over(self._state, now=workflow.now()):
-            await self._end_pause_in_time()
+        if self._commands or next_end(self._state, now=workflow.now()) is not None:
+            await self._end_in_time()
             await self._decide_due()
             await self._carry_out_commands()
             await self._plan()
@@ -273,6 +284,20 @@ class JobWorkflow:
     @resume.validator
     def _check_resume(self, command: ResumeCommand) -> None:
         self._check(command)
+
+    @workflow.update(name=UPDATE_HOLD)
+    async def hold(self, command: HoldCommand) -> JobRecord:
+        """Fire no more until the hold is over."""
+        return await self._obey(command)
+
+    @hold.validator
+    def _check_hold(self, command: HoldCommand) -> None:
+        self._check(command)
+
+    @workflow.update(name=UPDATE_RELEASE)
+    async def release(self, command: ReleaseCommand) -> JobRecord:
+        """Fire again, unless something else keeps the job from it."""
+        return await self._obey(command)
 
     @workflow.update(name=UPDATE_TRIGGER)
     async def trigger(self, command: TriggerCommand) -> TriggerAnswer:
@@ -437,14 +462,13 @@ class JobWorkflow:
                 return
             await self._plan()
 
-    async def _end_pause_in_time(self) -> None:
-        """Resume a job whose pause was to end by now, as of that time."""
-        pause = self._state.pause
-        if pause is None or pause.until is None or not is_pause_over(self._state, now=workflow.now()):
-            return
-        if pause.catch_up is PausedFires.APPLY or await self._settle(until=pause.until):
+    async def _end_in_time(self) -> None:
+        """End the pause and the holds that were to end by now, as of their times."""
+        while (end := next_end(self._state, now=workflow.now())) is not None:
+            if must_settle_end(self._state, at=end) and not await self._settle(until=end):
+                return
             self._sender.note_decision()
-            self._state = resume_job(self._state, at=pause.until, catch_up=pause.catch_up, now=workflow.now())
+            self._state = end_by_itself(self._state, at=end, now=workflow.now())
 
     async def _carry_out_commands(self) -> None:
         """Carry out what was asked for. What needs a planner that does not answer is kept, and tried again later."""
@@ -463,7 +487,7 @@ class JobWorkflow:
         if refusal is None:
             match command:
                 case DeleteCommand():
-                    if self._state.lifecycle is Lifecycle.PAUSED:
+                    if standstill(self._state) is not None:
                         await self._settle(until=now)
                     self._carry_out(delete_job(self._state, now=now, cancel_active=command.cancel_active))
                 case RegisterCommand():
@@ -474,9 +498,20 @@ class JobWorkflow:
                         return False
                     await self._take_change(change_job(self._state, command, now=now))
                 case PauseCommand():
+                    if must_settle_held(self._state) and not await self._settle(until=now):
+                        return False
                     await self._take_change(pause_job(self._state, command.pause, now=now))
                 case ResumeCommand():
                     if not await self._resume(command, now=now):
+                        return False
+                case HoldCommand():
+                    is_over = command.hold.until is not None and command.hold.until <= now
+                    holds = self._state.holds if is_over else with_hold(self._state.holds, command.hold)
+                    if not await self._hold(holds, now=now):
+                        return False
+                case ReleaseCommand():
+                    self._state = with_choice(self._state, command.hold_id, command.catch_up)
+                    if not await self._hold(without_hold(self._state.holds, command.hold_id), now=now):
                         return False
                 case TriggerCommand():
                     turn, triggered = trigger_job(self._state, command, now=now, detach=self._is_long())
@@ -494,9 +529,18 @@ class JobWorkflow:
     async def _resume(self, command: ResumeCommand, *, now: datetime) -> bool:
         if self._state.lifecycle is not Lifecycle.PAUSED:
             return True
-        if command.catch_up is PausedFires.NONE and not await self._settle(until=now):
+        catch_up = choice_at_resume(self._state, command.catch_up)
+        if catch_up is PausedFires.NONE and not await self._settle(until=now):
             return False
-        await self._take_change(resume_job(self._state, at=now, catch_up=command.catch_up, now=now))
+        await self._take_change(resume_job(self._state, at=now, catch_up=catch_up, now=now))
+        return True
+
+    async def _hold(self, holds: tuple[Hold, ...], *, now: datetime) -> bool:
+        if holds == self._state.holds:
+            return True
+        if must_settle_held(self._state) and not await self._settle(until=now):
+            return False
+        await self._take_change(hold_job(self._state, holds, at=now, now=now))
         return True
 
     async def _take_change(self, state: JobState) -> None:

@@ -5,6 +5,7 @@ Pure. Before a job changes, everything that is nominal up to that moment is deci
 
 from datetime import datetime, timedelta
 
+from workflows.hold import is_firing
 from workflows.job import JobState, LedgerEntry, Lifecycle
 from workflows.job_state import with_entries
 from workflows.outbox import with_run
@@ -39,9 +40,10 @@ def delete_job(state: JobState, *, now: datetime, cancel_active: bool) -> Turn:
     """Let a job fire no more. What is nominal up to ``now`` and has not been decided is cancelled."""
     if state.lifecycle is Lifecycle.DELETED:
         return Turn(state=state)
-    if state.lifecycle is Lifecycle.ACTIVE:
+    # Of a job that stands still, the plan is of a later time, and what fell due has been settled.
+    if is_firing(state):
         state = settle_passed(state, now=now)
-    planned = state.plan.upcoming if state.plan else ()
+    planned = state.plan.upcoming if state.plan and is_firing(state) else ()
     due = [(fire, state.revision) for fire in planned if fire.nominal <= now]
     for fire, revision in [*((each.fire, each.revision) for each in state.carried), *due]:
         nominal = fire.nominal
@@ -54,6 +56,7 @@ def delete_job(state: JobState, *, now: datetime, cancel_active: bool) -> Turn:
             "lifecycle": Lifecycle.DELETED,
             "plan": None,
             "pause": None,
+            "holds": (),
             "carried": (),
             "waiting": (),
             "catch_up": (),

@@ -180,4 +180,5 @@ def job_record(state: JobState) -> JobRecord:
         last_error=f"{last.failure.type}: {last.failure.message}" if last and last.failure else None,
         trouble=state.trouble,
         pause=state.pause,
+        holds=state.holds if state.lifecycle in (Lifecycle.ACTIVE, Lifecycle.PAUSED) else (),
     )

@@ -124,9 +124,9 @@ def entries_of_missed(ranges: tuple[FireRange, ...], *, reason: str) -> tuple[Le
     return _entries(ranges, Outcome.MISSED, reason=reason)
 
 
-def entries_of_paused(ranges: tuple[FireRange, ...], *, reason: str) -> tuple[LedgerEntry, ...]:
-    """Turn ranges into ledger entries: paused, but excluded where something excludes them."""
-    return _entries(ranges, Outcome.PAUSED, reason=reason)
+def entries_of_standstill(ranges: tuple[FireRange, ...], *, outcome: Outcome, reason: str) -> tuple[LedgerEntry, ...]:
+    """Turn ranges into ledger entries: paused or held, but excluded where something excludes them."""
+    return _entries(ranges, outcome, reason=reason)
 
 
 def _entries(

@@ -4,17 +4,18 @@ Pure. Whatever is made here has a fence above every one that was given out and a
 decides nothing again that was decided: what may have been dispatched, and was not recorded, is in doubt and is not run.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from workflows.dispatch import run_for
 from workflows.fire_times import jitter_offset, survey_fires
+from workflows.hold import is_held, release_time, standstill
 from workflows.job import CarriedFire, JobRecord, JobState, LedgerEntry, Lifecycle, MirrorBatch
 from workflows.job_state import microseconds
 from workflows.outbox import sealed, with_ledger, with_run
-from workflows.policies import entries_of_missed, split_newest
+from workflows.policies import entries_of_missed, entries_of_standstill, split_newest
 from workflows.run import Outcome, Run, RunKind, RunStatus
 from workflows.schedule import Fire
 
@@ -64,6 +65,7 @@ def revived_state(record: JobRecord, *, last: Run | None, now: datetime) -> JobS
         # Only fires that were used up lie ahead of it.
         before_skip=now if record.high_water > now else None,
         pause=record.pause,
+        holds=record.holds,
         counts=record.counts,
         last=last,
         last_success_at=record.last_success_at,
@@ -157,6 +159,12 @@ def _fires_in_doubt(
     after = state.high_water
     fires: tuple[Fire, ...] = ()
     entries: list[LedgerEntry] = []
+    if is_held(state):
+        released_at = release_time(state.holds)
+        if released_at is None or released_at >= until:
+            return (), ()
+        entries += _held_entries(state, until=released_at)
+        after = max(after, released_at)
     while after < until:
         survey = survey_fires(schedule, job_id=job_id, after=after, until=until, newest=IN_DOUBT_LIMIT + 1)
         older, newest = split_newest(survey, keep=IN_DOUBT_LIMIT)
@@ -164,6 +172,15 @@ def _fires_in_doubt(
         entries += entries_of_missed(older, reason=loss.of_fire)
         after = survey.through
     return _within_max_runs(state, fires), tuple(entries)
+
+
+def _held_entries(state: JobState, *, until: datetime) -> Iterator[LedgerEntry]:
+    """List what fell into holds that were over before the loss, of which the mirror had not heard."""
+    still, after = standstill(state), state.high_water
+    while still is not None and after < until:
+        survey = survey_fires(state.definition.schedule, job_id=state.job_id, after=after, until=until, newest=0)
+        yield from entries_of_standstill(survey.ranges, outcome=still.outcome, reason=still.reason)
+        after = survey.through
 
 
 def _within_max_runs(state: JobState, fires: tuple[Fire, ...]) -> tuple[Fire, ...]:

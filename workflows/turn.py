@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from workflows.contracts import scheduled_run_id
 from workflows.dispatch import next_attempt, run_for, wants_workflow, workflow_of
+from workflows.hold import is_firing, release_time, standstill
 from workflows.job import (
     CarriedFire,
     FirePlan,
@@ -56,8 +57,6 @@ from workflows.visibility import next_fire
 
 SAME_MOMENT = timedelta(milliseconds=200)
 """A fire due at most this long before a run's end is decided after it: the two cross on the way."""
-
-PAUSED = "the job was paused"
 
 OVERTAKEN = "overlap: a newer fire took its place"
 
@@ -149,7 +148,7 @@ class _OpenTurn:
     def decide_fires(self) -> None:
         """Decide what is due: carried fires, missed ones, live ones."""
         self.fire_carried()
-        if self.state.lifecycle is Lifecycle.ACTIVE:
+        if is_firing(self.state):
             self.settle_missed()
             self.fire_due()
         self.pass_fires_beyond_max_runs()
@@ -316,7 +315,7 @@ class _OpenTurn:
     def complete(self) -> None:
         """Complete a job that has no fire left."""
         state = self.state
-        if state.lifecycle is not Lifecycle.ACTIVE or state.waiting or state.catch_up or state.carried:
+        if not is_firing(state) or state.waiting or state.catch_up or state.carried:
             return
         plan = state.plan
         no_fire_left = plan is not None and plan.complete and plan.exhausted and not plan.upcoming
@@ -350,22 +349,26 @@ class _OpenTurn:
         self.state = self.state.model_copy(update={"plan": plan, "high_water": moment, "before_skip": None})
 
     def _is_decidable(self, carried: CarriedFire) -> bool:
-        """Say whether it is certain if the job is paused at the target time: a pause that is over may not have ended yet."""
+        """Say whether it is certain if the job fires at the target time: a pause or hold that is over may not have ended yet."""
         pause = self.state.pause
-        return pause is None or pause.until is None or carried.fire.target <= pause.until
+        ends = (None if pause is None else pause.until, release_time(self.state.holds))
+        return all(end is None or carried.fire.target <= end for end in ends)
 
     def _decide_carried(self, carried: CarriedFire) -> None:
         fire, revision = carried.fire, carried.revision
-        entry = LedgerEntry(first=fire.nominal, last=fire.nominal, outcome=Outcome.PAUSED, reason=PAUSED)
-        if self.state.lifecycle is not Lifecycle.ACTIVE:
-            self.state = with_entries(self.state, (entry,), now=self._now, revision=revision)
+        still = standstill(self.state)
+        if still is not None:
+            self._enter(fire, still.outcome, reason=still.reason, revision=revision)
         elif is_used_up(self.state):
-            dropped = entry.model_copy(update={"outcome": Outcome.DROPPED, "reason": "max_runs is reached"})
-            self.state = with_entries(self.state, (dropped,), now=self._now, revision=revision)
+            self._enter(fire, Outcome.DROPPED, reason="max_runs is reached", revision=revision)
         elif fire.target + carried.grace < self._now:
             self._decide_missed(carried)
         else:
             self._decide_live(fire, revision=revision)
+
+    def _enter(self, fire: Fire, outcome: Outcome, *, reason: str, revision: int) -> None:
+        entry = LedgerEntry(first=fire.nominal, last=fire.nominal, outcome=outcome, reason=reason)
+        self.state = with_entries(self.state, (entry,), now=self._now, revision=revision)
 
     def _decide_missed(self, carried: CarriedFire) -> None:
         fire, revision = carried.fire, carried.revision
@@ -523,18 +526,18 @@ def next_decidable(state: JobState) -> Fire | None:
 
 
 def waiting_now(state: JobState) -> tuple[Run, ...]:
-    """List the runs that wait for nothing but others to end, the next first. Fires wait as long as their job is paused."""
-    if state.lifecycle is not Lifecycle.PAUSED:
+    """List the runs that wait for nothing but others to end, the next first. Fires wait as long as their job stands still."""
+    if standstill(state) is None:
         return state.waiting
     return tuple(run for run in state.waiting if run.kind is RunKind.MANUAL)
 
 
 def next_in_lane(state: JobState) -> Run | None:
-    """Name the run of the catch-up lane that starts as soon as its rate allows. Missed fires wait while their job is paused."""
+    """Name the run of the catch-up lane that starts as soon as its rate allows. Missed fires wait while the job stands still."""
     run = state.catch_up[0] if state.catch_up else None
     if run is None or waiting_now(state) or not may_start_catch_up(state.definition, active=state.active):
         return None
-    if state.lifecycle is Lifecycle.PAUSED and run.kind is not RunKind.REDRIVE:
+    if standstill(state) is not None and run.kind is not RunKind.REDRIVE:
         return None
     return run
 

@@ -16,6 +16,7 @@ from workflows.contracts import (
     SA_TARGET,
     SA_TENANT,
 )
+from workflows.hold import is_held, release_time
 from workflows.job import JobState, Lifecycle
 from workflows.policies import is_used_up
 from workflows.run import RunStatus
@@ -34,14 +35,19 @@ UPDATED_AT_MEMO = "updated_at"
 
 
 def next_fire(state: JobState) -> Fire | None:
-    """Name the next fire of a job as far as its plan tells; ``None`` for a job that does not fire."""
+    """Name the next fire of a job as far as its plan tells; ``None`` for a job that does not fire.
+
+    That of a held job is the first after the hold, where its end is known.
+    """
     if state.lifecycle is not Lifecycle.ACTIVE or is_used_up(state):
         return None
-    if state.carried:
+    if state.carried and not is_held(state):
         return state.carried[0].fire
-    if state.plan is None:
+    released_at = release_time(state.holds)
+    if state.plan is None or (is_held(state) and released_at is None):
         return None
-    return next((fire for fire in state.plan.upcoming if fire.nominal > state.high_water), None)
+    after = state.high_water if released_at is None else max(state.high_water, released_at)
+    return next((fire for fire in state.plan.upcoming if fire.nominal > after), None)
 
 
 def last_outcome(state: JobState) -> str | None:

@@ -9,6 +9,7 @@ from typing import assert_never
 from zlib import crc32
 
 from workflows.alert import next_unmet
+from workflows.hold import is_firing, is_held, release_time
 from workflows.job import CatchUpPolicy, FirePlan, JobState, Lifecycle, OverlapPolicy, PlanRequest
 from workflows.job_state import definition_of, with_entries
 from workflows.policies import entries_of_missed, is_blocking, is_used_up, start_deadline
@@ -31,6 +32,8 @@ STALLED_FOR = timedelta(seconds=5)
 def needs_plan(state: JobState, *, now: datetime) -> bool:
     """Say whether the planner must be asked before a turn can be taken."""
     if state.lifecycle is not Lifecycle.ACTIVE or is_used_up(state):
+        return False
+    if is_held(state) and release_time(state.holds) is None:
         return False
     plan = state.plan
     if plan is None or plan.revision != state.revision or not plan.complete:
@@ -67,7 +70,7 @@ def was_stalled(state: JobState, *, now: datetime) -> bool:
 def should_refill(state: JobState) -> bool:
     """Say whether a moment without a fire should be used to ask for more of them."""
     plan = state.plan
-    if state.lifecycle is not Lifecycle.ACTIVE or is_used_up(state):
+    if not is_firing(state) or is_used_up(state):
         return False
     if plan is None or not plan.complete or plan.exhausted:
         return False
@@ -79,12 +82,14 @@ def plan_request(state: JobState, *, now: datetime) -> PlanRequest:
     unfinished = (
         state.plan if state.plan and state.plan.revision == state.revision and not state.plan.complete else None
     )
+    released_at = release_time(state.holds)
     return PlanRequest(
         tenant=state.tenant,
         job_id=state.job_id,
         definition=state.definition.model_copy(update={"payload": None}),
         revision=state.revision,
-        after=state.high_water,
+        # What falls into a hold is no plan's business; people are told what comes after it.
+        after=state.high_water if released_at is None else max(state.high_water, released_at),
         now=now,
         stalled=was_stalled(state, now=now),
         missed_until=state.missed_until,
@@ -106,12 +111,13 @@ def next_wake(state: JobState, *, now: datetime) -> datetime | None:
     """Say when something is due next; ``None`` when only a command or a result can move the job."""
     times: list[datetime] = []
     fires = [carried.fire.target for carried in state.carried]
-    if state.lifecycle is Lifecycle.ACTIVE and state.plan is not None and not is_used_up(state):
+    if is_firing(state) and state.plan is not None and not is_used_up(state):
         times += _times_of_plan(state.plan, now=now)
         fires += _times_of_fires(state, state.plan, now=now)
     times += fires
     if state.pause is not None and state.pause.until is not None and state.pause.until > now:
         times.append(state.pause.until)
+    times += [hold.until for hold in state.holds if hold.until is not None and hold.until > now]
     in_no_haste = [run.next_attempt_at for run in state.active if not run.detached]
     in_no_haste += [state.next_catch_up_at if next_in_lane(state) else None, next_unmet(state)]
     in_haste = [] if _lasting_blocker(state) else fires

@@ -71,7 +71,7 @@ async def test_a_killed_worker_is_noticed_and_its_run_goes_on_from_the_checkpoin
 
 
 async def test_a_zombies_effects_are_refused(stage: Stage) -> None:
-    """Stopped in the midst of an effect, until another attempt is through; then it goes on, deaf to cancellation and refusal."""
+    """SB-071: stopped in the midst of an effect until another attempt is through; then it goes on, deaf to what it is told."""
     path, sink = stage.sink()
     run_id = await stage.start("never_give_up", {"sink": str(path), "steps": 4})
     [*_, last] = await eventually(lambda: at_least(sink, 2), every=timedelta(milliseconds=20))

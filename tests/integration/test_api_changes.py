@@ -230,6 +230,32 @@ class TestPatch:
         [run] = await eventually(the_run)
         assert (datetime.fromisoformat(run["scheduled_at"]), run["revision"]) == (later, 2)
 
+    @pytest.mark.parametrize(
+        ("change", "expected"),
+        [
+            ({"timezone": "Asia/Kathmandu"}, {"schedule": "0 9 * * 1", "timezone": "Asia/Kathmandu"}),
+            ({"schedule": {"every": "PT6H"}}, {"schedule": {"every": "PT6H"}}),
+            ({"schedule": "2030-01-01T09:00:00"}, {"schedule": "2030-01-01T09:00:00"}),
+            ({"schedule": {"rrule": "FREQ=DAILY;BYHOUR=7;BYMINUTE=0;BYSECOND=0"}}, None),
+            ({"start_at": "2030-01-01T00:00:00Z"}, {"schedule": "0 9 * * 1", "start_at": "2030-01-01T00:00:00Z"}),
+        ],
+    )
+    async def test_the_zone_the_kind_or_the_bounds_may_change_alone(
+        self, api: httpx.AsyncClient, change: dict[str, Any], expected: dict[str, Any] | None
+    ) -> None:
+        """SB-073: the next fire is that of what the job now is, as preview says, and nothing runs."""
+        job_id = unique("job")
+        await put(api, job_id, WEEKLY, status=201)
+        job = await patch(api, job_id, change)
+        asked = {**(expected or change), "job_id": job_id, "count": 1}
+        told = (await api.post("/preview", json=asked)).json()
+        assert (job["next_run_at"], job["next_target_at"]) == (
+            told["fires"][0]["nominal"],
+            told["fires"][0]["target"],
+        )
+        assert job["revision"] == 2
+        assert await read(api, f"/jobs/{job_id}/runs") == []
+
     async def test_a_change_of_the_payload_reaches_the_next_run(self, api: httpx.AsyncClient) -> None:
         """And only the member that it names."""
         job_id = unique("job")

@@ -196,6 +196,31 @@ class TestRegistration:
         assert (await read(api, f"/jobs/{job_id}"))["job_id"] == job_id
         assert (await api.delete(f"/jobs/{job_id}")).status_code == 200
 
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "a/b",
+            "a b",
+            "a%2Fb",
+            "..",
+            "#x",
+            "?y",
+            "\u062a\u0642\u0631\u064a\u0631",
+            "\U0001f570",
+            "e\u0301",
+            "\u00e9",
+            "null",
+        ],
+    )
+    async def test_a_name_is_any_printable_text(self, api: httpx.AsyncClient, name: str) -> None:
+        """SB-137: it comes back to the letter, and the job is found by it; two spellings of one letter are two names."""
+        target = {"kind": "activity", "activity": "noop"}
+        job = await create(api, {**WEEKLY, "name": name, "target": target})
+        assert (await read(api, f"/jobs/{job['job_id']}"))["name"] == name
+        found = (await api.get("/jobs", params={"name": name})).json()
+        assert job["job_id"] in [each["job_id"] for each in found]
+        assert {each["name"] for each in found} == {name}
+
 
 class TestRuns:
     """What a job has done."""
@@ -394,6 +419,25 @@ class TestDeletion:
             return any(run["revision"] == job["revision"] for run in runs)
 
         await eventually(new_one_has_run)
+        await api.delete(path)
+
+    async def test_what_an_earlier_job_of_the_id_did_is_told_apart(self, api: httpx.AsyncClient) -> None:
+        """SB-076: its runs stay, under their own revision; the new job has done nothing and owes nothing."""
+        body = {**EVERY_SECOND, "job_id": unique("job"), "missed_window": "RUN_ALL"}
+        path = f"/jobs/{body['job_id']}"
+        await create(api, body)
+
+        async def has_run() -> bool:
+            return bool(await read(api, f"{path}/runs?status=success"))
+
+        await eventually(has_run)
+        await api.delete(path)
+        old = {run["run_id"] for run in await read(api, f"{path}/runs?limit=500")}
+        job = await create(api, {**body, "schedule": "@every 1h"})
+        assert (job["revision"], job["counts"]["started"], job["last_run_id"]) == (2, 0, None)
+        runs = await read(api, f"{path}/runs?limit=500")
+        assert {run["run_id"] for run in runs} == old
+        assert {run["revision"] for run in runs} == {1}
         await api.delete(path)
 
     async def test_a_job_whose_workflow_is_gone_can_be_deleted(

@@ -114,12 +114,16 @@ async def are_gone(processes: list[psutil.Process]) -> None:
 
 
 async def test_fires_are_seen_and_jobs_survive_the_stack(tmp_path: Path) -> None:
-    """SIGTERM and Ctrl-C end all of it with exit code 0; started again, it goes on with the jobs that it had."""
+    """SIGTERM and Ctrl-C end all of it with exit code 0; started again, it goes on with the jobs that it had.
+
+    The example jobs are applied: those that are as their file says are left alone, and one that was deleted comes again.
+    """
     with dev(tmp_path) as first:
-        await first.until_said("Registered the example job weekly-report.")
+        await first.until_said("created weekly-report")
         await first.until_said("every-15-seconds         success   attempt 1/4")
         await first.until_said("fails-twice              success   attempt 3/4")
         await first.api("DELETE", "/jobs/fails-twice")
+        await first.api("POST", "/jobs/weekly-report/pause")
         children = first.children()
         first.process.send_signal(signal.SIGTERM)
         assert await first.ended() == 0
@@ -128,9 +132,13 @@ async def test_fires_are_seen_and_jobs_survive_the_stack(tmp_path: Path) -> None
     (tmp_path / "output.txt").rename(tmp_path / "first.txt")
     with dev(tmp_path) as second:
         await second.until_said("Horarium is up.")
-        assert "Registered" not in second.said
-        jobs = {job["job_id"]: job["state"] for job in await second.api("GET", "/jobs")}
-        assert jobs == {"every-15-seconds": "active", "weekly-report": "active"}
+        assert "created fails-twice\n1 created, 0 changed, 2 unchanged\n" in second.said
+        jobs = {job["job_id"]: (job["state"], job["revision"]) for job in await second.api("GET", "/jobs")}
+        assert jobs == {
+            "every-15-seconds": ("active", 1),
+            "fails-twice": ("active", 2),
+            "weekly-report": ("paused", 1),
+        }
         await second.until_said("every-15-seconds         success")
         children = second.children()
         # As a terminal does: to everybody in the foreground at once.

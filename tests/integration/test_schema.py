@@ -24,6 +24,7 @@ TABLES = {
     "effect_claims",
     "gate_reports",
     "calendars",
+    "holds",
 }
 TABLES |= {"api_keys", "tenants", "quota_claims", "audit_entries", "task_queue_grants"}
 

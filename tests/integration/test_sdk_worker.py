@@ -413,7 +413,7 @@ class TestFailures:
         assert error.next_retry_delay == timedelta(seconds=90)
 
     async def test_a_message_of_megabytes_is_cut(self, stage: Stage, function: str) -> None:
-        """The server refuses failures of such a size, and the report would be lost with it."""
+        """SB-120: the server refuses failures of such a size, and the report would be lost with it."""
         error = await stage.fail_job(function, "long")
         assert (len(error.message), error.message[-1]) == (2_000, "…")
         assert parse_attempt_report(error.details[0]) is not None

@@ -86,7 +86,7 @@ def test_what_is_imported_is_what_was_installed(installed: Installation) -> None
 async def test_horarium_dev_runs_in_an_empty_folder(installed: Installation, tmp_path: Path) -> None:
     """With its example jobs; and without, started again."""
     with dev(tmp_path, command=installed.command) as stack:
-        await stack.until_said("Registered the example job weekly-report.")
+        await stack.until_said("created weekly-report")
         await stack.until_said("every-15-seconds         success")
         children = stack.children()
         stack.process.send_signal(signal.SIGTERM)

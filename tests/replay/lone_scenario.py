@@ -29,11 +29,14 @@ from workflows.contracts import (
     ALERT_WORKFLOW,
     BULK_REDRIVE_WORKFLOW,
     DOWNSTREAM_WORKFLOW,
+    HOLD_WORKFLOW,
     PURGE_MIRROR,
     RECONCILE_MIRROR,
     REDRIVE_MANY,
     SCHEDULER_TASK_QUEUE,
     SEND_ALERT,
+    SIGNAL_SPREAD,
+    SPREAD_HOLD,
     UPDATE_ASK_PROBE,
     UPDATE_END_PROBE,
     UPDATE_RESET_BREAKER,
@@ -42,8 +45,10 @@ from workflows.contracts import (
     alert_workflow_id,
     bulk_redrive_workflow_id,
     downstream_workflow_id,
+    hold_workflow_id,
 )
 from workflows.dead_letter import BulkProgress, BulkRequest, LetterPlace
+from workflows.hold import HoldOrder, HoldProgress
 from workflows.reconciliation import PurgeReport, ReconcileReport
 from workflows.target import DEFAULT_TASK_QUEUE
 from workflows.upkeep import UpkeepInput
@@ -61,6 +66,13 @@ IN_ROUNDS = (
 )
 """How far a bulk redrive is, chunk by chunk; of a longer one the first stands for all but the last."""
 
+SPREAD = (
+    HoldProgress(after="j-200", told=200),
+    HoldProgress(told=399, trouble="job j-300: Temporal did not answer in time"),
+    HoldProgress(told=400, is_done=True),
+)
+"""How far a hold is, chunk by chunk."""
+
 QUICK = BreakerPolicy(open_for=SECOND, longest_open=2 * SECOND)
 
 
@@ -71,6 +83,15 @@ async def send_alert(alert: Alert) -> None:
         raise ApplicationError("AddressRefused", type="AlertRefused", non_retryable=True)
     if activity.info().attempt == 1:
         raise ApplicationError("the receiver answered 503", type="AlertNotTaken")
+
+
+@activity.defn(name=SPREAD_HOLD)
+async def spread_hold(order: HoldOrder) -> HoldProgress:
+    """Be a little further than before."""
+    before = order.progress or HoldProgress()
+    if order.hold_id == "h_rounds":
+        return SPREAD[0 if before == HoldProgress() else SPREAD.index(before) + 1]
+    return HoldProgress(after=f"job-{before.told}", told=before.told + 1, is_done=before.told >= 51)
 
 
 @activity.defn(name=REDRIVE_MANY)
@@ -95,7 +116,7 @@ async def purge_mirror() -> PurgeReport:
     raise ApplicationError("the database is away")
 
 
-ACTIVITIES: Sequence[Callable[..., Any]] = (send_alert, redrive_many, reconcile_mirror, purge_mirror)
+ACTIVITIES: Sequence[Callable[..., Any]] = (send_alert, redrive_many, spread_hold, reconcile_mirror, purge_mirror)
 
 
 async def deliver_alert(client: Client) -> str:
@@ -121,6 +142,16 @@ async def redrive_in_rounds(client: Client) -> str:
 async def redrive_beyond_one_run(client: Client) -> str:
     """So many chunks that it continues as new."""
     return await _bulk_redrive(client, limit=52)
+
+
+async def spread_hold_in_rounds(client: Client) -> str:
+    """With jobs that did not answer at first, and a signal that has it look once more."""
+    return await _spread_hold(client, "h_rounds")
+
+
+async def spread_hold_beyond_one_run(client: Client) -> str:
+    """So many chunks that it continues as new."""
+    return await _spread_hold(client, "h_many")
 
 
 async def fill_catalogue(client: Client) -> str:
@@ -202,6 +233,8 @@ LONE: Mapping[str, Play] = {
     "alert-refused": refuse_alert,
     "bulk-redrive": redrive_in_rounds,
     "bulk-redrive-continued": redrive_beyond_one_run,
+    "hold": spread_hold_in_rounds,
+    "hold-continued": spread_hold_beyond_one_run,
     "catalogue": fill_catalogue,
     "downstream": probe_downstream,
     "downstream-probe-lost": lose_probe,
@@ -233,6 +266,16 @@ async def _bulk_redrive(client: Client, *, limit: int) -> str:
     name = bulk_redrive_workflow_id(tenant="default", redrive_id=unique("redrive"))
     request = BulkRequest(tenant="default", limit=limit, requested_at=NOON)
     await client.execute_workflow(BULK_REDRIVE_WORKFLOW, request, id=name, task_queue=DEFAULT_TASK_QUEUE)
+    return name
+
+
+async def _spread_hold(client: Client, hold_id: str) -> str:
+    name = hold_workflow_id(tenant=unique("tenant"), hold_id=hold_id)
+    order = HoldOrder(tenant="default", hold_id=hold_id)
+    handle = await client.start_workflow(
+        HOLD_WORKFLOW, order, id=name, task_queue=DEFAULT_TASK_QUEUE, start_signal=SIGNAL_SPREAD
+    )
+    await handle.result()
     return name
 
 

@@ -42,6 +42,7 @@ from workflows.contracts import (
     ALERT_WORKFLOW,
     BULK_REDRIVE_WORKFLOW,
     DOWNSTREAM_WORKFLOW,
+    HOLD_WORKFLOW,
     JOB_WORKFLOW,
     LOGIC_VERSION,
     RECORDS_WORKFLOW,
@@ -52,9 +53,11 @@ from workflows.contracts import (
     UPDATE_CHANGE,
     UPDATE_DELETE,
     UPDATE_END_PROBE,
+    UPDATE_HOLD,
     UPDATE_PAUSE,
     UPDATE_REDRIVE,
     UPDATE_REGISTER,
+    UPDATE_RELEASE,
     UPDATE_RESUME,
     UPDATE_SHOW,
     UPDATE_TRIGGER,
@@ -71,6 +74,7 @@ CLASSES = {
     CATALOGUE_WORKFLOW: ("CatalogueWorkflow", "CatalogueInput"),
     DOWNSTREAM_WORKFLOW: ("DownstreamWorkflow", "DownstreamInput"),
     UPKEEP_WORKFLOW: ("UpkeepWorkflow", "UpkeepInput"),
+    HOLD_WORKFLOW: ("HoldWorkflow", "HoldOrder"),
 }
 """By the name of a workflow: its class, and that of its argument."""
 
@@ -81,6 +85,8 @@ COMMANDS = {
     UPDATE_CHANGE: "ChangeCommand",
     UPDATE_PAUSE: "PauseCommand",
     UPDATE_RESUME: "ResumeCommand",
+    UPDATE_HOLD: "HoldCommand",
+    UPDATE_RELEASE: "ReleaseCommand",
     UPDATE_TRIGGER: "TriggerCommand",
     UPDATE_CANCEL_RUN: "CancelCommand",
     UPDATE_SHOW: "ShowCommand",

@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from tests.eventually import eventually
-from tests.replay.steering import cancel_run, change, pause_and_resume, pause_for_a_while, show, trigger
+from tests.replay.steering import (
+    cancel_run,
+    change,
+    hold_and_release,
+    hold_for_a_while,
+    pause_and_resume,
+    pause_for_a_while,
+    show,
+    trigger,
+)
 from tests.workflow.harness import QUICK, SLEEPY, Harness, every, job, refusal_of
 from workflows.alert_rule import AlertKind, AlertRules
 from workflows.job import JobDefinition, Tuning
@@ -207,6 +216,9 @@ TOGETHER: dict[str, Scenario] = {
     "paused": Scenario(definition=job(), play=pause_and_resume),
     "paused-while-sleeping": Scenario(definition=job(every_seconds=3), play=pause_and_resume, tuning=SLEEPY),
     "paused-for-a-while": Scenario(definition=job(), play=pause_for_a_while),
+    "held": Scenario(definition=job(), play=hold_and_release),
+    "held-while-sleeping": Scenario(definition=job(every_seconds=3), play=hold_and_release, tuning=SLEEPY),
+    "held-for-a-while": Scenario(definition=job(), play=hold_for_a_while),
     "triggered": Scenario(definition=job("take", every_seconds=3, payload=2), play=trigger),
     "triggered-while-sleeping": Scenario(
         definition=job("take", every_seconds=4, payload=0), play=trigger, tuning=SLEEPY

@@ -1,4 +1,4 @@
-"""How recorded jobs are steered while they fire: changed, paused, resumed, triggered, and their runs cancelled."""
+"""How recorded jobs are steered while they fire: changed, paused, held, triggered, and their runs cancelled."""
 
 import asyncio
 from datetime import timedelta
@@ -56,6 +56,25 @@ async def pause_for_a_while(harness: Harness, job_id: str) -> None:
     now = await harness.now()
     command = PauseCommand(key=unique("key"), pause=Pause(at=now, until=now + PAUSE))
     await harness.handle(job_id).execute_update(UPDATE_PAUSE, command, result_type=JobRecord)
+    await harness.until_runs(job_id, 3, limit=ENOUGH)
+
+
+async def hold_and_release(harness: Harness, job_id: str) -> None:
+    """By two holds; the last of them is caught up."""
+    await harness.until_runs(job_id, 1, limit=ENOUGH)
+    await harness.hold(job_id, "h_first", reason="the bank migrates", by="ops")
+    await harness.hold(job_id, "h_second", until=await harness.now() + 20 * PAUSE)
+    await asyncio.sleep(PAUSE.total_seconds())  # what falls into them
+    await harness.release(job_id, "h_first")
+    await asyncio.sleep(PAUSE.total_seconds())  # what falls into the second alone
+    await harness.release(job_id, "h_second", catch_up=PausedFires.APPLY)
+    await harness.until_runs(job_id, 3, limit=ENOUGH)
+
+
+async def hold_for_a_while(harness: Harness, job_id: str) -> None:
+    """It ends by itself."""
+    await harness.until_runs(job_id, 1, limit=ENOUGH)
+    await harness.hold(job_id, "h_short", until=await harness.now() + PAUSE)
     await harness.until_runs(job_id, 3, limit=ENOUGH)
 
 

@@ -20,16 +20,19 @@ from workflows.command import (
     CancelCommand,
     ChangeCommand,
     DeleteCommand,
+    HoldCommand,
     PauseCommand,
     RedriveCommand,
     RegisterCommand,
+    ReleaseCommand,
     ResumeCommand,
     RunInput,
     ShowCommand,
     TriggerCommand,
 )
-from workflows.contracts import UPDATE_RESET_BREAKER
+from workflows.contracts import SIGNAL_SPREAD, UPDATE_RESET_BREAKER
 from workflows.dead_letter import BulkRequest
+from workflows.hold import HoldOrder
 from workflows.job import JobInput, MirrorBatch
 from workflows.run import Run
 from workflows.upkeep import UpkeepInput
@@ -44,6 +47,8 @@ VALUES = (
     ChangeCommand,
     DeleteCommand,
     DownstreamInput,
+    HoldCommand,
+    HoldOrder,
     JobInput,
     MirrorBatch,
     PauseCommand,
@@ -51,6 +56,7 @@ VALUES = (
     ProbeRequest,
     RedriveCommand,
     RegisterCommand,
+    ReleaseCommand,
     ResumeCommand,
     Run,
     RunInput,
@@ -108,7 +114,7 @@ def test_whatever_a_workflow_can_be_told_is_recorded(each: type) -> None:
     """A new update or signal needs a scenario, so that a later release is held to it."""
     definition = workflow._Definition.must_from_class(each)
     told = {name for name in (*definition.updates, *definition.signals) if name is not None}
-    assert told <= {*COMMANDS, *SIGNALS, UPDATE_RESET_BREAKER}
+    assert told <= {*COMMANDS, *SIGNALS, UPDATE_RESET_BREAKER, SIGNAL_SPREAD}
     assert {*COMMANDS.values(), *SIGNALS.values()} <= TYPES.keys()
 
 

@@ -11,8 +11,13 @@ from typing import Any
 
 from workflows.change import (
     change_job,
-    is_pause_over,
+    choice_at_resume,
+    end_by_itself,
+    hold_job,
     must_settle,
+    must_settle_end,
+    must_settle_held,
+    next_end,
     pause_job,
     refuse_trigger,
     resume_job,
@@ -22,7 +27,8 @@ from workflows.change import (
 )
 from workflows.command import ChangeCommand, TriggerCommand
 from workflows.contracts import scheduled_run_id
-from workflows.job import JobDefinition, JobState, LedgerEntry, Lifecycle, Pause, PausedFires, Triggered, Tuning
+from workflows.hold import is_firing, standstill, with_choice, with_hold, without_hold
+from workflows.job import Hold, JobDefinition, JobState, LedgerEntry, Pause, PausedFires, Triggered, Tuning
 from workflows.job_state import find_run
 from workflows.lifecycle import begin, delete_job, register_again
 from workflows.outbox import sealed, without
@@ -143,7 +149,7 @@ class JobDriver:
         """Runs that were asked to end, or given up."""
 
         self.started_paused: list[Run] = []
-        """First attempts that were dispatched while the job was paused."""
+        """First attempts that were dispatched while the job was paused or held."""
 
         self.wakes = 0
 
@@ -161,7 +167,7 @@ class JobDriver:
         """Take turns at this moment until nothing is left to do."""
         self.wakes += 1
         for _ in range(500):
-            self._end_pause_in_time()
+            self._end_in_time()
             self._plan()
             self._carry_out(take_turn(self.state, now=self.now, detach=detach))
             if should_refill(self.state):
@@ -212,7 +218,7 @@ class JobDriver:
     def delete(self, *, cancel_active: bool = False) -> None:
         """Delete the job, as its workflow does: planned first."""
         self.decide_due_now()
-        if self.state.lifecycle is Lifecycle.PAUSED:
+        if standstill(self.state) is not None:
             self._settle(self.now)
         self._carry_out(delete_job(self.state, now=self.now, cancel_active=cancel_active))
         self.wake()
@@ -231,10 +237,17 @@ class JobDriver:
         self._forget_what_was_told_ahead()
         self.wake()
 
-    def change(self, definition: JobDefinition, *, grid: Grid | None = None, enabled: bool | None = None) -> None:
+    def change(
+        self,
+        definition: JobDefinition,
+        *,
+        grid: Grid | None = None,
+        enabled: bool | None = None,
+        holds: tuple[Hold, ...] | None = None,
+    ) -> None:
         """Change the job, as its workflow does."""
         self.decide_due_now()
-        command = ChangeCommand(definition=definition, enabled=enabled)
+        command = ChangeCommand(definition=definition, enabled=enabled, holds=holds)
         if must_settle(self.state, command):
             self._settle(self.now)
         grid = grid or self.grid
@@ -249,15 +262,39 @@ class JobDriver:
         """Pause the job, as its workflow does."""
         self.decide_due_now()
         pause = Pause(at=self.now, until=until, catch_up=catch_up)
+        if must_settle_held(self.state):
+            self._settle(self.now)
         self.state = pause_job(self.state, pause, now=self.now)
         self.wake()
 
     def resume(self, *, catch_up: PausedFires = PausedFires.NONE) -> None:
         """Resume the paused job, as its workflow does."""
         self.decide_due_now()
+        catch_up = choice_at_resume(self.state, catch_up)
         if catch_up is PausedFires.NONE:
             self._settle(self.now)
         self.state = resume_job(self.state, at=self.now, catch_up=catch_up, now=self.now)
+        self.wake()
+
+    def hold(
+        self, hold_id: str, *, until: datetime | None = None, catch_up: PausedFires = PausedFires.NONE, reason: str = ""
+    ) -> None:
+        """Hold the job, as its workflow does."""
+        self.decide_due_now()
+        hold = Hold(hold_id=hold_id, at=self.now, until=until, catch_up=catch_up, reason=reason)
+        self._hold(with_hold(self.state.holds, hold))
+
+    def release(self, hold_id: str, *, catch_up: PausedFires = PausedFires.NONE) -> None:
+        """End a hold of the job, as its workflow does."""
+        self.decide_due_now()
+        self.state = with_choice(self.state, hold_id, catch_up)
+        self._hold(without_hold(self.state.holds, hold_id))
+
+    def _hold(self, holds: tuple[Hold, ...]) -> None:
+        if holds != self.state.holds:
+            if must_settle_held(self.state):
+                self._settle(self.now)
+            self.state = hold_job(self.state, holds, at=self.now, now=self.now)
         self.wake()
 
     def trigger(self, request_id: str, **fields: Any) -> Triggered:
@@ -302,11 +339,11 @@ class JobDriver:
 
     def is_firing(self) -> bool:
         """Whether further fires count."""
-        return self.state.lifecycle is Lifecycle.ACTIVE and not is_used_up(self.state)
+        return is_firing(self.state) and not is_used_up(self.state)
 
     def decide_due_now(self) -> None:
         """Decide what is due and was left for later behind a run that blocks it, as the workflow does before a command."""
-        self._end_pause_in_time()
+        self._end_in_time()
         self._plan()
         while True:
             self._carry_out(decide_due(self.state, now=self.now))
@@ -319,13 +356,11 @@ class JobDriver:
             survey = make_survey(survey_request(self.state, until=until))
             self.state = settle_survey(self.state, survey, at=until)
 
-    def _end_pause_in_time(self) -> None:
-        pause = self.state.pause
-        if pause is None or pause.until is None or not is_pause_over(self.state, now=self.now):
-            return
-        if pause.catch_up is PausedFires.NONE:
-            self._settle(pause.until)
-        self.state = resume_job(self.state, at=pause.until, catch_up=pause.catch_up, now=self.now)
+    def _end_in_time(self) -> None:
+        while (end := next_end(self.state, now=self.now)) is not None:
+            if must_settle_end(self.state, at=end):
+                self._settle(end)
+            self.state = end_by_itself(self.state, at=end, now=self.now)
 
     def _forget_what_was_told_ahead(self) -> None:
         # Fires that were used up, and those of a job that had only excluded ones left, are told ahead.
@@ -351,7 +386,7 @@ class JobDriver:
             assert run.run_id not in self.out, "two attempts of one run at once"
             self.out[run.run_id] = run
             self.dispatched.append(run)
-            if self.state.lifecycle is Lifecycle.PAUSED and run.attempt == 1 and not run.parkings:
+            if standstill(self.state) is not None and run.attempt == 1 and not run.parkings:
                 self.started_paused.append(run)
         for run in map(self.out.pop, turn.give_up):
             if run.detached:

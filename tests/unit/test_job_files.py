@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from api.apply_plan import OWNER_LABEL, Action, ApplyPlan, Present, make_plan, with_owner
-from api.cli_apply import job_file_schema
+from api.cli_apply import check_examples, job_file_schema
 from api.job_body import read_job
 from api.job_document import job_document
-from api.job_file import BadFiles, read_job_files, read_requests
+from api.job_file import BadFiles, find_example_file, read_job_files, read_requests
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 ROOT = Path(__file__).parents[2]
@@ -163,6 +163,13 @@ class TestPlan:
         assert "its time has passed" in str(refused.value)
         assert plan_for(once, there("a", schedule="2020-01-01T00:00:00Z"), folder=tmp_path).unchanged == 1
         assert len(plan_for(once[:-1] + ", if_past: skip}", folder=tmp_path).steps) == 1
+
+
+def test_the_example_jobs_can_be_applied() -> None:
+    """They are what a newcomer sees first."""
+    check_examples()
+    found = read_requests(read_job_files([str(find_example_file())]), calendars={})
+    assert [request.job_id for _, request in found] == ["every-15-seconds", "fails-twice", "weekly-report"]
 
 
 class TestSchema:

@@ -19,7 +19,7 @@ from horarium import (
 )
 from horarium.heartbeat import next_pause
 from horarium.payload_fit import PayloadFit
-from horarium.plain_json import to_plain_json
+from horarium.plain_json import CHECKPOINT_LIMIT, to_plain_json
 
 STARTED = datetime(2026, 6, 8, 13, 0, 0, 250_000, tzinfo=UTC)
 
@@ -122,6 +122,11 @@ class TestPlainJson:
         loop.append(loop)
         with pytest.raises(PermanentError):
             to_plain_json(loop, name="the result", limit=1000)
+
+    def test_a_checkpoint_of_megabytes_is_a_permanent_error(self) -> None:
+        """SB-120: it would be refused with every heartbeat; trying again does not help, and the reason is told."""
+        with pytest.raises(PermanentError, match="the checkpoint is 3,000,002 bytes of JSON; at most 65,536"):
+            to_plain_json("x" * 3_000_000, name="the checkpoint", limit=CHECKPOINT_LIMIT)
 
     def test_the_limit_counts_bytes_of_utf8(self) -> None:
         """The server counts bytes: 10 letters of two bytes and two quotes are 22."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.unit.job_driver import NOON, Grid, JobDriver, every
+from workflows.hold import is_held, release_time, standstill
 from workflows.job import (
     Backoff,
     CatchUpPolicy,
@@ -44,6 +45,11 @@ GRIDS = st.builds(
 
 
 CATCH_UPS = st.sampled_from(PausedFires)
+
+HOLD_IDS = st.sampled_from(["h_one", "h_two"])
+
+HOURS = timedelta(hours=2)
+"""Within which every grid has a fire that is wanted."""
 
 
 @st.composite
@@ -237,6 +243,33 @@ class JobMachine(RuleBasedStateMachine):
         if self.driver.state.lifecycle is Lifecycle.PAUSED:
             self.driver.resume(catch_up=catch_up)
 
+    @precondition(lambda self: self.driver.state.lifecycle in (Lifecycle.ACTIVE, Lifecycle.PAUSED))
+    @rule(
+        late=SPANS,
+        hold_id=HOLD_IDS,
+        until=st.sampled_from([None, None, *map(timedelta, [0, 0, 0], [1, 70, 900])]),
+        catch_up=CATCH_UPS,
+    )
+    def hold(self, late: timedelta, hold_id: str, until: timedelta | None, catch_up: PausedFires) -> None:
+        """By one label or another, for a while or until it is released; paused jobs, too."""
+        self.driver.now += late
+        self.driver.wake()
+        if self.driver.state.lifecycle in (Lifecycle.ACTIVE, Lifecycle.PAUSED):
+            self.driver.hold(hold_id, until=None if until is None else self.driver.now + until, catch_up=catch_up)
+            assert standstill(self.driver.state) is not None
+
+    @precondition(lambda self: bool(self.driver.state.holds))
+    @rule(late=SPANS, hold_id=HOLD_IDS, catch_up=CATCH_UPS)
+    def release(self, late: timedelta, hold_id: str, catch_up: PausedFires) -> None:
+        """Others, and a pause, go on."""
+        self.driver.now += late
+        self.driver.wake()
+        was_paused = self.driver.state.lifecycle is Lifecycle.PAUSED
+        others = {hold.hold_id for hold in self.driver.state.holds} - {hold_id}
+        self.driver.release(hold_id, catch_up=catch_up)
+        assert {hold.hold_id for hold in self.driver.state.holds} == others
+        assert (self.driver.state.lifecycle is Lifecycle.PAUSED) is was_paused
+
     @precondition(lambda self: self.driver.state.lifecycle is not Lifecycle.DELETED)
     @rule(late=SPANS, overlap=st.sampled_from([None, None, *OverlapPolicy]), skip_next=st.booleans())
     def trigger(self, late: timedelta, overlap: OverlapPolicy | None, skip_next: bool) -> None:
@@ -246,7 +279,7 @@ class JobMachine(RuleBasedStateMachine):
         self.driver.decide_due_now()
         self.triggers += 1
         coming = next_fire(self.driver.state)
-        skip_next = skip_next and next_decidable(self.driver.state) is not None
+        skip_next = skip_next and not self.driver.state.holds and next_decidable(self.driver.state) is not None
         told = self.driver.trigger(
             f"{self.driver.state.revision}-{self.triggers}", overlap=overlap, skip_next=skip_next
         )
@@ -281,7 +314,7 @@ class JobMachine(RuleBasedStateMachine):
         assert counted <= decided
         assert not carried & counted
         assert decided - counted - carried <= self._beyond_max_runs(decided)
-        if driver.state.lifecycle is Lifecycle.PAUSED:
+        if standstill(driver.state) is not None:
             return
         plan = driver.state.plan
         if plan is not None and driver.is_firing():
@@ -311,25 +344,30 @@ class JobMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_next_fire_is_the_models(self) -> None:
-        """As it is shown: what is carried, or else the first wanted fire after all that is decided; and it is still to come."""
+        """As it is shown: what is carried, or else the first wanted fire after all that is decided, and after all holds.
+
+        And it is still to come.
+        """
         state = self.driver.state
         shown = next_fire(state)
         assert shown is None or shown.target > self.driver.now or self.driver.live()
-        if shown is None or state.carried:
+        if shown is None or (state.carried and not state.holds):
             return
-        last = state.high_water + timedelta(hours=2)
-        wanted = [nominal for nominal, is_wanted in self.driver.grid.fires(state.high_water, last) if is_wanted]
+        released_at = release_time(state.holds)
+        assert (released_at is not None) is is_held(state)
+        after = state.high_water if released_at is None else max(released_at, state.high_water)
+        wanted = [nominal for nominal, is_wanted in self.driver.grid.fires(after, after + HOURS) if is_wanted]
         assert shown.nominal == wanted[0]
 
     @invariant()
-    def a_paused_job_starts_only_what_it_is_told_to(self) -> None:
+    def a_job_that_stands_still_starts_only_what_it_is_told_to(self) -> None:
         """And what has begun goes on."""
         assert {run.kind for run in self.driver.started_paused} <= {RunKind.MANUAL}
 
     @invariant()
     def a_fire_runs_under_the_definition_of_its_time(self) -> None:
-        """Unless a pause put its decision off."""
-        if any(run.outcome is Outcome.PAUSED for _, run in self.driver.mirror.runs.values()) or self._was_paused():
+        """Unless a pause or a hold put its decision off."""
+        if self._stood_still():
             return
         for run in self.driver.dispatched:
             if run.kind is RunKind.SCHEDULED and run.created_at >= self.begun and run.scheduled_at > self.begun:
@@ -395,9 +433,11 @@ class JobMachine(RuleBasedStateMachine):
         if definition != self.driver.definition:
             self.eras.append(Era(self.driver.now, self.driver.state.revision + 1, grid, definition))
 
-    def _was_paused(self) -> bool:
-        return any(entry.outcome is Outcome.PAUSED for entry in self.driver.mirror.entries) or (
-            self.driver.state.lifecycle is Lifecycle.PAUSED or self.driver.state.missed_until is not None
+    def _stood_still(self) -> bool:
+        told = {entry.outcome for entry in self.driver.mirror.entries}
+        state = self.driver.state
+        return bool(told & {Outcome.PAUSED, Outcome.HELD}) or (
+            standstill(state) is not None or state.missed_until is not None
         )
 
     def _excluded_not_told(self) -> set[int]:

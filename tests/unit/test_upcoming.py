@@ -6,7 +6,7 @@ from api.answer import lag_of
 from api.next_run import with_next_run
 from api.upcoming import undecided_entries, upcoming_fires
 from workflows.fire_times import jitter_offset
-from workflows.job import JobCounts, JobDefinition, JobRecord, Lifecycle
+from workflows.job import Hold, JobCounts, JobDefinition, JobRecord, Lifecycle
 from workflows.run import Outcome
 from workflows.schedule import CronRule, Exclusions, Schedule
 
@@ -110,3 +110,16 @@ def test_what_is_decided_is_not_told_again() -> None:
     after = NOON + timedelta(minutes=15)
     assert not undecided_entries(record_of(HOURLY, high_water=after), start=NOON, end=after, now=after)
     assert undecided_entries(record_of(HOURLY), start=after, end=after, now=after)[0].first == after
+
+
+def test_a_held_job_fires_after_the_hold_or_nobody_knows_when() -> None:
+    """What fell into it is told while it lasts; what comes after its end is not decided yet."""
+    until = NOON + 3 * HOUR
+    hold = Hold(hold_id="h", at=NOON, until=until)
+    nominal = NOON + HOUR / 4
+    record = record_of(HOURLY, holds=(hold,), next_run_at=nominal + 3 * HOUR)
+    assert nominals(record) == [nominal + hours * HOUR for hours in (3, 4, 5)]
+    assert nominals(record_of(HOURLY, holds=(hold.model_copy(update={"until": None}),), next_run_at=None)) == []
+    entries = undecided_entries(record, start=NOON, end=NOON + 5 * HOUR, now=NOON + 4.5 * HOUR)
+    assert [(entry.outcome, entry.count) for entry in entries] == [(Outcome.HELD, 3), (Outcome.PENDING, 2)]
+    assert entries[0].reason == "held by h"

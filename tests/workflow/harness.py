@@ -25,7 +25,7 @@ from temporalio.worker import Interceptor
 
 from activities.admission import Admissions
 from activities.observation import Observer
-from horarium import JobRun, PermanentError, current_run
+from horarium import JobRun, PermanentError, checkpoint, current_run
 from tests.eventually import LIMIT, eventually
 from tests.temporal_servers import connect_to, unique
 from workers.connection import register_search_attributes
@@ -38,10 +38,12 @@ from workflows.command import (
     CancelCommand,
     ChangeCommand,
     DeleteCommand,
+    HoldCommand,
     PauseCommand,
     RedriveAnswer,
     RedriveCommand,
     RegisterCommand,
+    ReleaseCommand,
     ResumeCommand,
     ShowCommand,
     TriggerAnswer,
@@ -58,9 +60,11 @@ from workflows.contracts import (
     UPDATE_CANCEL_RUN,
     UPDATE_CHANGE,
     UPDATE_DELETE,
+    UPDATE_HOLD,
     UPDATE_PAUSE,
     UPDATE_REDRIVE,
     UPDATE_REGISTER,
+    UPDATE_RELEASE,
     UPDATE_RESUME,
     UPDATE_SHOW,
     UPDATE_TRIGGER,
@@ -69,6 +73,7 @@ from workflows.contracts import (
 )
 from workflows.job import (
     FirePlan,
+    Hold,
     JobDefinition,
     JobInput,
     JobRecord,
@@ -251,6 +256,8 @@ class JobCode:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.is_downstream_down = False
+        self.sent: list[tuple[str, int]] = []
+        """Items that ``send`` has sent, each with the idempotency key of its run."""
 
     def of(self, job_id: str) -> list[Call]:
         """The calls of a job, in the order of their beginning."""
@@ -287,6 +294,19 @@ class JobCode:
             return "at last"
 
     @activity.defn
+    async def send(self, items: int) -> str:
+        """Send items one by one, from the checkpoint on; the first attempt fails at the sixtieth."""
+        with self._called():
+            run = current_run()
+            begin = run.checkpoint["sent"] if isinstance(run.checkpoint, dict) else 0
+            for item in range(begin, items):
+                if run.attempt == 1 and item == 60:
+                    raise ConnectionError("it hung up")
+                self.sent.append((run.idempotency_key, item))
+                checkpoint({"sent": item + 1})
+            return f"from {begin}"
+
+    @activity.defn
     async def fail_for_good(self) -> None:
         """Say that trying again is of no use."""
         with self._called():
@@ -302,7 +322,15 @@ class JobCode:
 
     def activities(self) -> list[Callable[..., Any]]:
         """All of them."""
-        return [self.noop, self.take, self.ignore_cancel, self.fail, self.fail_for_good, self.call_out]
+        return [
+            self.noop,
+            self.take,
+            self.ignore_cancel,
+            self.fail,
+            self.send,
+            self.fail_for_good,
+            self.call_out,
+        ]
 
     def _called(self) -> "_Called":
         call = Call(run=current_run(), began=datetime.now(UTC))
@@ -466,6 +494,22 @@ class Harness:
         """Resume a job."""
         command = ResumeCommand(key=unique("key"), catch_up=catch_up)
         record: JobRecord = await self.handle(job_id).execute_update(UPDATE_RESUME, command, result_type=JobRecord)
+        return record
+
+    def a_hold(self, hold_id: str, **fields: Any) -> Hold:
+        """What a job carries of a hold that begins now."""
+        return Hold.model_validate({"hold_id": hold_id, "at": datetime.now(UTC)} | fields)
+
+    async def hold(self, job_id: str, hold_id: str, **fields: Any) -> JobRecord:
+        """Hold a job."""
+        command = HoldCommand(key=unique("key"), hold=self.a_hold(hold_id, **fields))
+        record: JobRecord = await self.handle(job_id).execute_update(UPDATE_HOLD, command, result_type=JobRecord)
+        return record
+
+    async def release(self, job_id: str, hold_id: str, *, catch_up: PausedFires = PausedFires.NONE) -> JobRecord:
+        """Release a job."""
+        command = ReleaseCommand(key=unique("key"), hold_id=hold_id, catch_up=catch_up)
+        record: JobRecord = await self.handle(job_id).execute_update(UPDATE_RELEASE, command, result_type=JobRecord)
         return record
 
     async def trigger(self, job_id: str, **fields: Any) -> TriggerAnswer:

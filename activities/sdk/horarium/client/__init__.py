@@ -22,13 +22,19 @@ from horarium.client.answer import (
     CalendarDay,
     CalendarSummary,
     Change,
+    CrowdedJob,
     DeadLetter,
     Downstream,
     ExceededQuota,
     ExportedJob,
     FieldError,
     Fire,
+    Forecast,
+    ForecastStep,
     Health,
+    HeldBy,
+    Hold,
+    HotSpot,
     Job,
     JobCounts,
     JobSummary,
@@ -70,6 +76,7 @@ from horarium.client.operation import (
     CalendarOperations,
     DeadLetterOperations,
     DownstreamOperations,
+    HoldOperations,
     JobOperations,
     RunOperations,
     ServiceOperations,
@@ -92,6 +99,7 @@ __all__ = [
     "Change",
     "Client",
     "Conflict",
+    "CrowdedJob",
     "DeadLetter",
     "Downstream",
     "ExceededQuota",
@@ -99,9 +107,14 @@ __all__ = [
     "FieldError",
     "Fire",
     "Forbidden",
+    "Forecast",
+    "ForecastStep",
     "Health",
+    "HeldBy",
+    "Hold",
     "HolidaysBody",
     "HorariumError",
+    "HotSpot",
     "InProgress",
     "Invalid",
     "Job",
@@ -156,6 +169,9 @@ class _Downstreams(DownstreamOperations, SyncCalls): ...
 class _Calendars(CalendarOperations, SyncCalls): ...
 
 
+class _Holds(HoldOperations, SyncCalls): ...
+
+
 class Client(ServiceOperations, SyncCalls):
     """The API, for programs without an event loop. Threads may share one; close it, or use it in a ``with`` block.
 
@@ -181,6 +197,7 @@ class Client(ServiceOperations, SyncCalls):
         self.dead_letters = _DeadLetters(sender)
         self.downstreams = _Downstreams(sender)
         self.calendars = _Calendars(sender)
+        self.holds = _Holds(sender)
 
     def request(
         self,
@@ -225,6 +242,9 @@ class _AsyncDownstreams(DownstreamOperations, AsyncCalls): ...
 class _AsyncCalendars(CalendarOperations, AsyncCalls): ...
 
 
+class _AsyncHolds(HoldOperations, AsyncCalls): ...
+
+
 class AsyncClient(ServiceOperations, AsyncCalls):
     """The same for event loops: calls are awaited, and lists gone through with ``async for``."""
 
@@ -244,6 +264,7 @@ class AsyncClient(ServiceOperations, AsyncCalls):
         self.dead_letters = _AsyncDeadLetters(sender)
         self.downstreams = _AsyncDownstreams(sender)
         self.calendars = _AsyncCalendars(sender)
+        self.holds = _AsyncHolds(sender)
 
     async def request(
         self,

@@ -54,6 +54,19 @@ class JobCounts(Answer):
     skipped: int = 0
 
 
+class HeldBy(Answer):
+    """A hold over a job."""
+
+    hold_id: str
+    reason: str = ""
+    by: str = ""
+    until: datetime | None = None
+    """Then it ends by itself."""
+
+    catch_up: str = "none"
+    """What its end does with the fires that fell into it."""
+
+
 class JobSummary(Answer):
     """A job as lists show it: what it is, and how it stands."""
 
@@ -70,7 +83,10 @@ class JobSummary(Answer):
     """Temporal does not answer: this is what was known last."""
 
     next_run_at: datetime | None = None
-    """Nominal time of the next fire; ``None`` when paused or completed."""
+    """Nominal time of the next fire; ``None`` when paused or completed, or held without a known end."""
+
+    holds: list[HeldBy] = []
+    """While there is one, the job does not fire."""
 
     next_target_at: datetime | None = None
     """The same with jitter: when it should start."""
@@ -267,6 +283,9 @@ class Triggered(Answer):
     consumed: datetime | None = None
     """Nominal time of the fire that the run takes the place of."""
 
+    warnings: list[str] = []
+    """Such as that the job is held."""
+
 
 class LedgerEntry(Answer):
     """The outcome of one nominal fire, or of several neighbours alike."""
@@ -437,6 +456,80 @@ class Calendar(CalendarSummary):
 
     jobs_behind: int = 0
     """Jobs that have not taken on its present days yet."""
+
+
+class Hold(Answer):
+    """A hold over jobs with some labels."""
+
+    hold_id: str | None = None
+    """``None`` of a dry run."""
+
+    state: str
+    """``in_force``, ``released``, ``expired`` or ``dry_run``."""
+
+    selector: str
+    """``all``, or the labels that a job must have."""
+
+    labels: dict[str, str] = {}
+    reason: str = ""
+    by: str = ""
+    created_at: datetime | None = None
+    until: datetime | None = None
+    catch_up: str = "none"
+    released_at: datetime | None = None
+    jobs: int = 0
+    """Jobs with these labels."""
+
+    held: int = 0
+    """Jobs that have been told of it, and not of its end."""
+
+    job_ids: list[str] = []
+    """The first hundred of the jobs with these labels."""
+
+
+class ForecastStep(Answer):
+    """One step of a forecast."""
+
+    at: datetime
+    fires: int
+
+
+class CrowdedJob(Answer):
+    """A job in a hot spot."""
+
+    job_id: str
+    fires: int
+    name: str = ""
+
+
+class HotSpot(Answer):
+    """One of the busiest steps."""
+
+    at: datetime
+    fires: int
+    jobs: int = 0
+    busiest: list[CrowdedJob] = []
+    suggestion: str | None = None
+    """What would spread it."""
+
+
+class Forecast(Answer):
+    """Fires ahead, step by step."""
+
+    from_: datetime = Field(alias="from")
+    to: datetime
+    step_seconds: int
+    fires: int
+    jobs: int = 0
+    steps: list[ForecastStep] = []
+    hot_spots: list[HotSpot] = []
+    """The busiest first."""
+
+    complete: bool = True
+    left_out: int = 0
+    """Jobs that there was no time for."""
+
+    exact_until: datetime | None = None
 
 
 class Change(Answer):

@@ -1,6 +1,6 @@
 """Everything that the API can be asked. What the methods answer is in ``answer``, what they are told in ``body``."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, TypeAlias
 
 from pydantic import Discriminator, JsonValue, Tag
@@ -14,6 +14,8 @@ from horarium.client.answer import (
     Downstream,
     ExportedJob,
     Fire,
+    Forecast,
+    Hold,
     Job,
     JobSummary,
     LedgerEntry,
@@ -311,6 +313,46 @@ class CalendarOperations:
         return Sent()
 
 
+class HoldOperations:
+    """Jobs that do not fire for a while, chosen by their labels."""
+
+    @operation("POST", f"{PREFIX}/holds", Hold)
+    def create(
+        self,
+        selector: str | Mapping[str, str],
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+        until: Time | None = None,
+        catch_up: str | None = None,
+        dry_run: bool | None = None,
+        idempotency_key: str | None = None,
+    ) -> Sent:
+        """Hold jobs with all of some labels, ``env=prod,tier=2`` or ``all``; those that come later, too."""
+        asked = given(selector=selector, reason=reason, by=by, until=until, catch_up=catch_up, dry_run=dry_run)
+        return Sent(body=asked, key=idempotency_key)
+
+    @operation("GET", f"{PREFIX}/holds/{{hold_id}}", Hold)
+    def get(self, hold_id: str) -> Sent:
+        """Read a hold, and which jobs it is over."""
+        return Sent(names=(hold_id,))
+
+    @operation("POST", f"{PREFIX}/holds/{{hold_id}}/release", Hold)
+    def release(self, hold_id: str, *, catch_up: str | None = None, idempotency_key: str | None = None) -> Sent:
+        """End a hold now."""
+        return Sent(names=(hold_id,), body=given(catch_up=catch_up), key=idempotency_key)
+
+    @operation("DELETE", f"{PREFIX}/holds/{{hold_id}}", Hold)
+    def delete(self, hold_id: str) -> Sent:
+        """End a hold now, as it says itself."""
+        return Sent(names=(hold_id,))
+
+    @listing(f"{PREFIX}/holds", list[Hold])
+    def list(self, *, state: str | None = None, page_size: int = PAGE) -> Sent:
+        """List holds, the newest first. ``state`` is ``in_force`` by default, ``over`` or ``any``."""
+        return Sent(query=query(state=state, limit=page_size))
+
+
 class ServiceOperations:
     """What belongs to no job: previews, the tenant, and the API itself."""
 
@@ -323,6 +365,11 @@ class ServiceOperations:
     def preview_each(self, schedules: Sequence[PreviewBody]) -> Sent:
         """Show what many schedules would do, up to a thousand, with a ``Problem`` in the place of each bad one."""
         return Sent(body=list(schedules))
+
+    @operation("GET", f"{PREFIX}/forecast", Forecast)
+    def forecast(self, *, start: Time | None = None, end: Time | None = None, step: str | None = None) -> Sent:
+        """Count the fires ahead of all jobs, step by step."""
+        return Sent(query=query(**{"from": start, "to": end, "step": step}))
 
     @listing(f"{PREFIX}/audit", list[Change])
     def audit(
