@@ -1,5 +1,6 @@
 """The commands that change and steer what is there: ``jobs edit``, ``pause``, ``resume``, ``trigger``, and ``runs cancel``."""
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -126,6 +127,8 @@ def trigger_job(
     consumed = f", in the place of the fire of {told.document['consumed']}" if told.consumed else ""
     why = "" if told.outcome == "started" else f": {told.run.reason}"
     _show(told, f"{told.outcome}: {told.run_id}{consumed}{why}", as_json=as_json)
+    for warning in () if as_json else told.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 def cancel_runs(

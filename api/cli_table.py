@@ -23,6 +23,7 @@ _COLOURS: Final = {
     "paused": "yellow",
     "closed": "green",
     "half_open": "yellow",
+    "held": "yellow",
     "in_force": "yellow",
     "open": "red",
     "missed": "red",
@@ -39,7 +40,7 @@ def print_jobs(jobs: Sequence[Mapping[str, JsonValue]]) -> None:
         (
             _text(job["job_id"]),
             _text(job["name"]),
-            _coloured(job["state"]),
+            _coloured("held" if job["state"] == "active" and job.get("holds") else job["state"]),
             _text(show_schedule(job["schedule"])),
             _text(job["timezone"]),
             _text(job["next_run_at"]),

@@ -23,6 +23,12 @@ HOT_SPOTS: Final = 5
 JOBS_NAMED: Final = 10
 """Of a hot spot: those with the most fires in it."""
 
+HOT: Final = 1.25
+"""Times the average that a hot spot has at least."""
+
+WORTH_IT: Final = 0.1
+"""Share of a hot spot's fires that jitter must be able to move for it to be advised."""
+
 WIDEST_JITTER: Final = timedelta(hours=1)
 """That is advised."""
 
@@ -64,7 +70,7 @@ class CrowdedJob(BaseModel):
 
 
 class HotSpot(BaseModel):
-    """One of the busiest steps, busier than the average."""
+    """One of the busiest steps, busier than the average by a quarter at least."""
 
     at: datetime
     fires: int
@@ -142,7 +148,7 @@ class ForecastTally:
                     StepAnswer(at=horizon.start + index * horizon.step, fires=fires)
                     for index, fires in enumerate(totals)
                 ],
-                "hot_spots": [self._describe(index, totals) for index in _hottest(totals)],
+                "hot_spots": [self._describe(index, totals) for index in self._hottest(totals)],
                 "complete": self.left_out == 0,
                 "left_out": self.left_out,
                 "exact_until": self.exact_until,
@@ -206,26 +212,36 @@ class ForecastTally:
             busiest=[
                 CrowdedJob(job_id=each.job.job_id, name=each.job.name, fires=each.per_step[index]) for each in busiest
             ],
-            suggestion=self._suggest(totals[index] * len(totals) / sum(totals), crowd),
+            suggestion=self._suggest(index, crowd, fires=totals[index], usual=self._usual(totals)),
         )
 
-    def _suggest(self, excess: float, crowd: Sequence[_Counted]) -> str | None:
-        """Say how wide a jitter would bring a step down to the average, of which it has ``excess`` times as many fires."""
-        wanted = min(self.horizon.step * excess, WIDEST_JITTER)
+    def _usual(self, totals: Sequence[int]) -> float:
+        """Say how many fires a step has on average. One that has begun has no longer all of its own."""
+        whole = totals[1:] if self.horizon.start < self.horizon.now and len(totals) > 1 else totals
+        return sum(whole) / len(whole)
+
+    def _hottest(self, totals: Sequence[int]) -> list[int]:
+        least = self._usual(totals) * HOT
+        busy = [index for index, fires in enumerate(totals) if fires > least]
+        return nlargest(HOT_SPOTS, busy, key=lambda index: (totals[index], -index))
+
+    def _suggest(self, index: int, crowd: Sequence[_Counted], *, fires: int, usual: float) -> str | None:
+        """Say how wide a jitter would bring a step down to the average."""
+        step = self.horizon.step
+        wanted = WIDEST_JITTER if usual == 0 else min(step * (fires / usual), WIDEST_JITTER)
         window = timedelta(minutes=-(-wanted // timedelta(minutes=1)))
-        narrow = [each for each in crowd if _may_be_spread(each.schedule, window)]
-        if len(narrow) < 2:
+        narrow = [
+            each
+            for each in crowd
+            # Those that fire more often than that cannot be spread so far.
+            if each.per_step[index] <= max(1, step / window) and _may_be_spread(each.schedule, window)
+        ]
+        if len(narrow) < 2 or sum(each.per_step[index] for each in narrow) < fires * WORTH_IT:
             return None
         return (
             f"jitter_window_seconds of {window // _SECOND} ({describe_duration(window)}) on the {len(narrow)} jobs here "
             "that have less and are not time_critical would spread their starts"
         )
-
-
-def _hottest(totals: Sequence[int]) -> list[int]:
-    average = sum(totals) / len(totals)
-    busy = [index for index, fires in enumerate(totals) if fires > average]
-    return nlargest(HOT_SPOTS, busy, key=lambda index: (totals[index], -index))
 
 
 def _offset_of(job: ScheduledJob, schedule: Schedule) -> timedelta:

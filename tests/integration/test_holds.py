@@ -245,6 +245,9 @@ async def test_the_command_line_holds_lists_shows_and_releases(api_stack: ApiSta
     hold_id = said.split()[1]
     assert said == f"hold {hold_id} on {selector} until 2030-01-01T00:00:00Z: 1 of 1 job held\n"
     assert hold_id in run("hold", "list", url=url).stdout
+    [row] = [line for line in run("jobs", "list", "--label", selector, url=url).stdout.splitlines() if job_id in line]
+    assert row.split()[2] == "held"
+    assert f"held by {hold_id} (r)" in run("jobs", "trigger", job_id, url=url).stderr
     shown = run("hold", "show", hold_id, url=url).stdout
     assert "state: in_force" in shown
     assert job_id in shown

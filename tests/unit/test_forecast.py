@@ -175,8 +175,15 @@ class TestTally:
         assert [(job.job_id, job.fires) for job in spot.busiest][:2] == [("quarterly", 4), ("nightly-00", 1)]
         assert len(spot.busiest) == 10
         assert spot.suggestion is not None
-        assert "jitter_window_seconds of 3600 (1 hour) on the 41 jobs" in spot.suggestion
+        assert "jitter_window_seconds of 3600 (1 hour) on the 40 jobs" in spot.suggestion
         assert forecast(hourly).hot_spots == []
+
+    def test_a_step_that_has_begun_makes_no_others_hot(self) -> None:
+        """It has no longer all of its fires."""
+        now = NOON + 50 * MINUTE
+        answer = forecast(scheduled(every(60), now=now), steps=4, now=now)
+        assert counts(answer) == [10, 60, 60, 60]
+        assert answer.hot_spots == []
 
     def test_what_jitter_cannot_spread_is_not_told_to(self) -> None:
         """Jobs to the second, and single times."""
