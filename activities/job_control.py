@@ -23,6 +23,7 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from horarium.encrypted_payload import CannotDecrypt
+from workflows.backfill_admission import BackfillAnswer, BackfillCommand
 from workflows.command import (
     CancelCommand,
     ChangeCommand,
@@ -43,6 +44,7 @@ from workflows.contracts import (
     JOB_WORKFLOW,
     LOGIC_VERSION,
     REVISION_MISMATCH,
+    UPDATE_BACKFILL,
     UPDATE_CANCEL_RUN,
     UPDATE_CHANGE,
     UPDATE_DELETE,
@@ -63,7 +65,8 @@ from workflows.target import DEFAULT_TASK_QUEUE
 from workflows.visibility import job_memo, job_search_attributes, job_summary
 
 Command: TypeAlias = (
-    CancelCommand
+    BackfillCommand
+    | CancelCommand
     | ChangeCommand
     | DeleteCommand
     | HoldCommand
@@ -277,6 +280,14 @@ class JobControl:
         that workflow has ended too, starts no other. Raises as ``redrive`` does.
         """
         return await self._update_with_start(UPDATE_REDRIVE, command, RedriveAnswer, state=state)
+
+    async def backfill(self, command: BackfillCommand, *, tenant: str, job_id: str) -> BackfillAnswer:
+        """Ask a job to run fires of a backfill. Raises ``JobIsGone`` and ``Unavailable``, as ``redrive`` does."""
+        return await self._update(UPDATE_BACKFILL, command, BackfillAnswer, tenant=tenant, job_id=job_id)
+
+    async def backfill_in(self, state: JobState, command: BackfillCommand) -> BackfillAnswer:
+        """Run fires of a backfill of a job whose workflow has ended, in one that goes on from ``state``. See ``redrive_in``."""
+        return await self._update_with_start(UPDATE_BACKFILL, command, BackfillAnswer, state=state)
 
     async def _update_with_start(
         self, update: str, command: Command, answer_type: type[Answer], *, state: JobState

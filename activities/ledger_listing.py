@@ -4,17 +4,31 @@ Fires that have a run are told by the run, all others by ranges in ``ledger``. P
 together what they found.
 """
 
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, literal, select, true
+from sqlalchemy import ColumnElement, Select, func, literal, select, true
 
 from activities.tables import LEDGER, RUNS
 from workflows.job import LedgerEntry
-from workflows.run import RunKind
+from workflows.run import RunKind, RunStatus
+
+BACKFILLED_LISTED: Final = 100_000
+"""Backfilled times that are looked at for one page of a ledger. Of more, only the first are counted."""
+
+
+class ListedEntry(LedgerEntry):
+    """An entry as it is listed. What a fire came to stays so when it is backfilled later; that is told beside."""
+
+    backfilled: int = 0
+    """How many of its fires have been backfilled; a run that was cancelled does not count."""
+
+    backfill_run_id: str | None = None
+    """Such a run; of several the one of the last fire."""
 
 
 class Rank(IntEnum):
@@ -67,6 +81,34 @@ def select_fires(window: LedgerWindow) -> Select[Any]:
         nominal > window.after[0] if window.after is not None else true(),
     )
     return query.order_by(nominal)
+
+
+def select_backfilled(tenant: str, job_id: str, entries: Sequence[LedgerEntry]) -> Select[Any]:
+    """Select the nominal times of a stretch of time that were backfilled, oldest first, each with one of its runs."""
+    nominal = RUNS.c.scheduled_at
+    query = select(nominal, func.max(RUNS.c.run_id).label("run_id")).where(
+        RUNS.c.tenant == tenant,
+        RUNS.c.job_id == job_id,
+        # Spelled out, not bound, so that it is seen to match the partial index.
+        RUNS.c.kind == literal(RunKind.BACKFILL.value, literal_execute=True),
+        RUNS.c.status != RunStatus.CANCELLED,
+        nominal >= min(entry.first for entry in entries),
+        nominal <= max(entry.last for entry in entries),
+    )
+    return query.group_by(nominal).order_by(nominal).limit(BACKFILLED_LISTED)
+
+
+def tell_backfilled(
+    entries: Iterable[LedgerEntry], backfilled: Sequence[tuple[datetime, str]]
+) -> tuple[ListedEntry, ...]:
+    """Add to entries what was backfilled of them: nominal times, oldest first, and their runs."""
+    times = [nominal for nominal, _ in backfilled]
+    told = []
+    for entry in entries:
+        begin, end = bisect_left(times, entry.first), bisect_right(times, entry.last)
+        run_id = backfilled[end - 1][1] if end > begin else None
+        told.append(ListedEntry(**dict(entry), backfilled=end - begin, backfill_run_id=run_id))
+    return tuple(told)
 
 
 def select_ranges(window: LedgerWindow) -> list[Select[Any]]:

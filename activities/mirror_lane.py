@@ -94,7 +94,8 @@ class _Waiting:
     @property
     def size(self) -> int:
         batch = self.batch
-        return (batch.job is not None) + len(batch.runs) + len(batch.attempts) + len(batch.ledger)
+        parts = (batch.runs, batch.attempts, batch.ledger, batch.backfills)
+        return (batch.job is not None) + sum(map(len, parts))
 
 
 class MirrorLane:

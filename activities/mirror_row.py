@@ -12,7 +12,8 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import JsonValue
 
-from workflows.job import AttemptRecord, Hold, JobDefinition, JobRecord, LedgerEntry, LedgerRecord, RunRecord
+from workflows.backfill_record import BackfillRecord
+from workflows.job import AttemptRecord, Hold, JobDefinition, JobRecord, LedgerRecord, RunRecord
 from workflows.run import Attempt, Run
 from workflows.target import target_name
 
@@ -81,6 +82,11 @@ def ledger_row(record: LedgerRecord) -> Row:
     return _storable_row({**_about(record), **record.entry.model_dump()})
 
 
+def backfill_row(record: BackfillRecord) -> Row:
+    """Lay out a backfill's record."""
+    return _storable_row({**record.model_dump(), "running": list(record.running)})
+
+
 def _about(record: RunRecord | AttemptRecord | LedgerRecord) -> Row:
     return {"tenant": record.tenant, "job_id": record.job_id, "version": record.version}
 
@@ -126,9 +132,9 @@ def attempt_from(row: Mapping[str, SqlValue]) -> Attempt:
     return Attempt.model_validate(dict(row))
 
 
-def ledger_entry_from(row: Mapping[str, SqlValue]) -> LedgerEntry:
-    """Read a row of ``ledger``."""
-    return LedgerEntry.model_validate(dict(row))
+def backfill_from(row: Mapping[str, SqlValue]) -> BackfillRecord:
+    """Read a row of ``backfills``."""
+    return BackfillRecord.model_validate(dict(row))
 
 
 def _identity(row: Mapping[str, SqlValue]) -> Row:

@@ -19,9 +19,9 @@ from sqlalchemy.sql.dml import Insert
 
 from activities.database import POSTGRESQL, cause_of, reading, writing
 from activities.deadline import Deadline
-from activities.mirror_row import Row, attempt_row, job_row, ledger_row, newest, run_row
+from activities.mirror_row import Row, attempt_row, backfill_row, job_row, ledger_row, newest, run_row
 from activities.partition import create_partitions, months_of
-from activities.tables import ATTEMPTS, JOBS, LEDGER, RUNS
+from activities.tables import ATTEMPTS, BACKFILLS, JOBS, LEDGER, RUNS
 from workflows.job import MirrorBatch
 
 logger = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ class MirrorUpsert:
         return error
 
     async def _transact(self, batches: Sequence[MirrorBatch]) -> None:
-        rows = {table: _rows_for(table, batches) for table in (JOBS, RUNS, ATTEMPTS, LEDGER)}
+        rows = {table: _rows_for(table, batches) for table in (JOBS, RUNS, ATTEMPTS, LEDGER, BACKFILLS)}
         await self._make_partitions(months_of(_times(rows)))
         async with writing(self._engine) as connection:
             for table, of_table in rows.items():
@@ -169,6 +169,7 @@ def _records_of(batch: MirrorBatch) -> Iterator[MirrorBatch]:
     yield from (MirrorBatch(runs=(run,)) for run in batch.runs)
     yield from (MirrorBatch(attempts=(attempt,)) for attempt in batch.attempts)
     yield from (MirrorBatch(ledger=(entry,)) for entry in batch.ledger)
+    yield from (MirrorBatch(backfills=(backfill,)) for backfill in batch.backfills)
 
 
 def _name(record: MirrorBatch) -> str:
@@ -178,6 +179,8 @@ def _name(record: MirrorBatch) -> str:
         return f"run {record.runs[0].run.run_id}"
     if record.attempts:
         return f"attempt {record.attempts[0].attempt.number} of {record.attempts[0].attempt.run_id}"
+    if record.backfills:
+        return f"backfill {record.backfills[0].backfill_id}"
     return f"ledger entry of {record.ledger[0].job_id}"
 
 
@@ -193,6 +196,8 @@ def _all_rows(table: Table, batches: Sequence[MirrorBatch]) -> Iterator[Row]:
         return (run_row(record) for batch in batches for record in batch.runs)
     if table is ATTEMPTS:
         return (attempt_row(record) for batch in batches for record in batch.attempts)
+    if table is BACKFILLS:
+        return (backfill_row(record) for batch in batches for record in batch.backfills)
     return (ledger_row(record) for batch in batches for record in batch.ledger)
 
 

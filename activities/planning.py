@@ -4,7 +4,9 @@ from collections.abc import Mapping
 
 from temporalio import activity
 
-from workflows.contracts import PLAN_FIRES, SURVEY_FIRES
+from workflows.backfill import FireList, FireListRequest
+from workflows.backfill_range import list_fires
+from workflows.contracts import LIST_FIRES, PLAN_FIRES, SURVEY_FIRES
 from workflows.job import FirePlan, PlanRequest, SurveyRequest, Tuning
 from workflows.planner import make_plan, make_survey
 from workflows.schedule import FireSurvey
@@ -31,3 +33,8 @@ class Planner:
     def survey_fires(self, request: SurveyRequest) -> FireSurvey:
         """Say what lies between two moments."""
         return make_survey(request)
+
+    @activity.defn(name=LIST_FIRES)
+    def list_fires(self, request: FireListRequest) -> FireList:
+        """Say what a backfill is to run next."""
+        return list_fires(request)

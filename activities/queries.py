@@ -32,19 +32,24 @@ from activities.deadline import Deadline
 from activities.label_condition import have_labels
 from activities.ledger_listing import (
     LedgerWindow,
+    ListedEntry,
     Place,
     Rank,
     merge_ledger,
+    select_backfilled,
     select_fires,
     select_ranges,
+    tell_backfilled,
 )
-from activities.mirror_row import SqlValue, attempt_from, job_from, ledger_entry_from, run_from, storable
+from activities.mirror_row import SqlValue, attempt_from, backfill_from, job_from, run_from, storable
 from activities.page import Page, Position, decode_cursor, fingerprint, make_page, moment_in, page_size
-from activities.tables import ATTEMPTS, JOBS, KEY, RUNS, UtcDateTime
+from activities.tables import ATTEMPTS, BACKFILLS, JOBS, KEY, RUNS, UtcDateTime
+from workflows.backfill_record import OPEN_STATUSES as OPEN_BACKFILLS
+from workflows.backfill_record import BackfillRecord
 from workflows.dead_letter import DeadLetterFilter, LetterPlace
 from workflows.error import InvalidCursor
 from workflows.job import Hold, JobCounts, JobRecord, LedgerEntry, Lifecycle, Pause, RunRecord
-from workflows.run import FINAL_STATUSES, Attempt, Run, RunStatus
+from workflows.run import FINAL_STATUSES, Attempt, Run, RunKind, RunStatus
 
 FAILED: Final = frozenset({RunStatus.RETRYING, RunStatus.DEAD})
 """What ``status=failed`` means."""
@@ -272,6 +277,53 @@ class Queries:
         query = select(RUNS).where(*_is(RUNS, tenant=tenant, job_id=job_id), RUNS.c.status.in_(OPEN_STATUSES))
         return [run_from(_mapping(row)) for row in await self._rows(query.order_by(RUNS.c.scheduled_at))]
 
+    async def read_runs_at(self, tenant: str, job_id: str, nominals: Sequence[datetime]) -> list[RunRecord]:
+        """Read every run of a job that has one of these nominal times, whatever its kind."""
+        if not nominals:
+            return []
+        query = select(RUNS).where(*_is(RUNS, tenant=tenant, job_id=job_id), RUNS.c.scheduled_at.in_(nominals))
+        return [run_from(_mapping(row)) for row in await self._rows(query.order_by(RUNS.c.scheduled_at))]
+
+    async def count_times_with_runs(self, tenant: str, job_id: str, start: datetime, end: datetime) -> int:
+        """Count the nominal times of a range, both ends inclusive, that have a run; see ``answers_for``."""
+        query = select(func.count(RUNS.c.scheduled_at.distinct()).label("times")).where(
+            *_is(RUNS, tenant=tenant, job_id=job_id),
+            *_between(RUNS.c.scheduled_at, start, end),
+            RUNS.c.kind != RunKind.MANUAL,
+            RUNS.c.status != RunStatus.CANCELLED,
+        )
+        [row] = await self._rows(query)
+        return int(row.times)
+
+    async def get_backfill(self, tenant: str, backfill_id: str) -> BackfillRecord | None:
+        """Find a backfill."""
+        found = await self._rows(select(BACKFILLS).where(*_is(BACKFILLS, tenant=tenant, backfill_id=backfill_id)))
+        return backfill_from(_mapping(found[0])) if found else None
+
+    async def read_open_backfills(self, tenant: str, job_id: str) -> list[BackfillRecord]:
+        """Read every backfill of a job that is not over as far as the mirror knows."""
+        query = select(BACKFILLS).where(
+            *_is(BACKFILLS, tenant=tenant, job_id=job_id), BACKFILLS.c.status.in_(OPEN_BACKFILLS)
+        )
+        return [backfill_from(_mapping(row)) for row in await self._rows(query)]
+
+    async def list_backfills(
+        self, tenant: str, job_id: str, *, cursor: str | None = None, limit: int = 50
+    ) -> Page[BackfillRecord]:
+        """List the backfills of a job, those asked for last first. Raises ``InvalidCursor``."""
+        listing = fingerprint("backfills", tenant, job_id)
+        at = decode_cursor(cursor, listing=listing, key_length=2) if cursor is not None else None
+        keys = (BACKFILLS.c.requested_at, BACKFILLS.c.backfill_id)
+        query = select(BACKFILLS).where(*_is(BACKFILLS, tenant=tenant, job_id=job_id))
+        backwards = at is not None and at.backwards
+        if at is not None:
+            here, there = tuple_(*keys), tuple_(literal(moment_in(at.key[0]), UtcDateTime), literal(at.key[1], KEY))
+            query = query.where(here > there if backwards else here < there)
+        query = query.order_by(*(keys if backwards else (key.desc() for key in keys)))
+        size = page_size(limit)
+        found = [backfill_from(_mapping(row)) for row in await self._rows(query.limit(size + 1))]
+        return make_page(found, size=size, at=at, listing=listing, key_of=_backfill_key)
+
     async def read_all_jobs(self, *, after: tuple[str, str] | None = None, limit: int = 100) -> list[JobRecord]:
         """Read jobs of all tenants in any state, in the order of tenant and id, from the one with ``after`` on."""
         query = select(JOBS).order_by(JOBS.c.tenant, JOBS.c.job_id)
@@ -294,7 +346,7 @@ class Queries:
         end: datetime | None = None,
         cursor: str | None = None,
         limit: int = 50,
-    ) -> Page[LedgerEntry]:
+    ) -> Page[ListedEntry]:
         """List what became of the nominal times of a job from ``start`` to ``end``, both inclusive, oldest first.
 
         Runs and ranges are told alike; a range that reaches into the window is listed whole. Raises ``InvalidCursor``. Goes
@@ -312,7 +364,17 @@ class Queries:
             return merge_ledger(fires, chain.from_iterable(parts), after=window.after)
 
         page = make_page(await self._read(read), size=size, at=at, listing=listing, key_of=_place_key)
-        return Page(tuple(place.entry for place in page.items), next=page.next)
+        told = await self.tell_backfilled(tenant, job_id, [place.entry for place in page.items])
+        return Page(told, next=page.next)
+
+    async def tell_backfilled(
+        self, tenant: str, job_id: str, entries: Sequence[LedgerEntry]
+    ) -> tuple[ListedEntry, ...]:
+        """Add to ledger entries of a job what was backfilled of them."""
+        if not entries:
+            return ()
+        rows = await self._rows(select_backfilled(storable(tenant), storable(job_id), entries))
+        return tell_backfilled(entries, [(row.scheduled_at, row.run_id) for row in rows])
 
     async def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
         async def read(connection: AsyncConnection) -> Sequence[Row[Any]]:
@@ -434,11 +496,15 @@ async def _with_attempts(connection: AsyncConnection, runs: list[RunRecord]) -> 
 
 
 async def _entries(connection: AsyncConnection, query: Select[Any]) -> list[LedgerEntry]:
-    return [ledger_entry_from(_mapping(row)) for row in await connection.execute(query)]
+    return [LedgerEntry.model_validate(dict(_mapping(row))) for row in await connection.execute(query)]
 
 
 def _run_key(run: RecordedRun) -> tuple[str, ...]:
     return run.record.run.scheduled_at.isoformat(), run.record.run.run_id
+
+
+def _backfill_key(record: BackfillRecord) -> tuple[str, ...]:
+    return record.requested_at.isoformat(), record.backfill_id
 
 
 def _letter_key(run: RecordedRun) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """The tables, and what each of them is.
 
-**Mirror** (``jobs``, ``runs``, ``attempts``, ``ledger``): what the workflows reported, so that people can search it. It
-decides nothing, and is rebuilt from Temporal when lost. Only ``mirror_writer`` writes it. Every row carries the ``version`` of
-the record that it shows, and only a higher version replaces it: late, repeated and reordered writes change nothing.
+**Mirror** (``jobs``, ``runs``, ``attempts``, ``ledger``, ``backfills``): what the workflows reported, so that people can search
+it. It decides nothing, and is rebuilt from Temporal when lost. Only ``mirror_writer`` writes it. Every row carries the
+``version`` of the record that it shows, and only a higher version replaces it: late, repeated and reordered writes change
+nothing.
 
 **Reports** (``gate_reports``): what processes have said of themselves lately, so that people can see it. Old ones mean nothing.
 
@@ -35,6 +36,7 @@ NAMING = {
 """Names that both databases give alike, so that a migration can name what it changes."""
 
 _WITH_A_NOMINAL_TIME = text("kind IN ('scheduled', 'catch_up')")
+_BACKFILLED = text("kind = 'backfill'")
 _NOT_FINISHED_JOBS = text("state = 'active'")
 _DEAD = text("status = 'dead'")
 _PARKED = text("status = 'parked'")
@@ -202,6 +204,15 @@ class RunRow(Mirror, table=True):
             postgresql_where=_DEAD,
             sqlite_where=_DEAD,
         ),
+        # Which fires were backfilled.
+        Index(
+            "ix_runs_backfilled",
+            "tenant",
+            "job_id",
+            "scheduled_at",
+            postgresql_where=_BACKFILLED,
+            sqlite_where=_BACKFILLED,
+        ),
         # How many wait for each downstream.
         Index("ix_runs_parked", "tenant", "status", "job_id", postgresql_where=_PARKED, sqlite_where=_PARKED),
         {"postgresql_partition_by": "RANGE (scheduled_at)"},
@@ -233,6 +244,7 @@ class RunRow(Mirror, table=True):
 
     superseded: bool
     detached: bool
+    backfill_id: str | None = Field(default=None, sa_type=Text)
     redrive_of: str | None = Field(default=None, sa_type=Text)
     redriven_by: str | None = Field(default=None, sa_type=Text)
     dispatched_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
@@ -299,6 +311,40 @@ class LedgerRow(Mirror, table=True):
     reason: str | None = Field(default=None, sa_type=Text)
     run_id: str | None = Field(default=None, sa_type=Text)
     revision: int = Field(sa_type=BigInteger)
+
+
+class BackfillRow(Mirror, table=True):
+    """A backfill as it stands. Mirror; written when it is asked for, and about once a second while it goes on. Its columns are
+    the fields of ``BackfillRecord``."""
+
+    __tablename__ = "backfills"
+    __table_args__ = (Index("ix_backfills_tenant_job_id_requested_at", "tenant", "job_id", "requested_at"),)
+
+    tenant: str = Field(primary_key=True, sa_type=KEY)
+    backfill_id: str = Field(primary_key=True, sa_type=KEY)
+    job_id: str = Field(sa_type=KEY)
+    version: int = Field(sa_type=BigInteger)
+    """Of the record shown; grows at every write."""
+
+    status: str = Field(sa_type=Text)
+    revision: int = Field(sa_type=BigInteger)
+    start: datetime = Field(sa_type=UtcDateTime)
+    end: datetime = Field(sa_type=UtcDateTime)
+    existing: str = Field(sa_type=Text)
+    max_concurrent: int = Field(sa_type=BigInteger)
+    rate_per_minute: float | None = Field(default=None, sa_type=Float)
+    reason: str = Field(sa_type=Text)
+    requested_by: str = Field(sa_type=Text)
+    requested_at: datetime = Field(sa_type=UtcDateTime)
+    total: int = Field(sa_type=BigInteger)
+    succeeded: int = Field(sa_type=BigInteger)
+    dead: int = Field(sa_type=BigInteger)
+    cancelled: int = Field(sa_type=BigInteger)
+    skipped: int = Field(sa_type=BigInteger)
+    running: list[str] = Field(sa_type=DOCUMENT)
+    through: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    trouble: str | None = Field(default=None, sa_type=Text)
+    finished_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
 
 class GateReportRow(Mirror, table=True):
@@ -490,6 +536,7 @@ JOBS = _table(JobRow)
 RUNS = _table(RunRow)
 ATTEMPTS = _table(AttemptRow)
 LEDGER = _table(LedgerRow)
+BACKFILLS = _table(BackfillRow)
 GATE_REPORTS = _table(GateReportRow)
 IDEMPOTENCY_RECORDS = _table(IdempotencyRow)
 API_KEYS = _table(ApiKeyRow)

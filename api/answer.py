@@ -10,6 +10,7 @@ from typing import Self, assert_never
 
 from pydantic import BaseModel, Field, JsonValue, TypeAdapter
 
+from activities.ledger_listing import ListedEntry
 from api.alert_body import AlertsAnswer, describe_alerts
 from api.next_run import is_held_up, with_next_run
 from workflows.fire_times import jitter_window, shortest_gap
@@ -20,7 +21,6 @@ from workflows.job import (
     JobCounts,
     JobDefinition,
     JobRecord,
-    LedgerEntry,
     Lifecycle,
     OverlapPolicy,
     PausedFires,
@@ -213,6 +213,7 @@ class RunAnswer(BaseModel):
     result: JsonValue
     reason: str | None = Field(description="Why it waits, is parked or was cancelled.")
     stands_for: int = Field(description="How many fires it answers for, itself included.")
+    backfill_id: str | None = Field(description="The backfill that it belongs to.")
     redrive_of: str | None = Field(description="The dead run that it repeats.")
     redriven_by: str | None = Field(description="Of a dead run: the run that repeats it.")
     idempotency_key: str
@@ -236,6 +237,10 @@ class LedgerAnswer(BaseModel):
     reason: str | None
     run_id: str | None = Field(description="Its run, or the run that blocked it or stands for it.")
     revision: int
+    backfilled: int = Field(
+        description="How many of these fires have been backfilled since; their outcome stays what it was."
+    )
+    backfill_run_id: str | None = Field(description="Such a run.")
 
 
 class FireAnswer(BaseModel):
@@ -355,6 +360,7 @@ def describe_run(
         result=run.result,
         reason=run.reason,
         stands_for=run.stands_for,
+        backfill_id=run.backfill_id,
         redrive_of=run.redrive_of,
         redriven_by=run.redriven_by,
         idempotency_key=run.idempotency_key,
@@ -386,7 +392,7 @@ def describe_attempt(attempt: Attempt) -> AttemptAnswer:
     )
 
 
-def describe_ledger_entry(entry: LedgerEntry) -> LedgerAnswer:
+def describe_ledger_entry(entry: ListedEntry) -> LedgerAnswer:
     """Say what became of a fire, or of several."""
     return LedgerAnswer(
         first=entry.first,
@@ -396,6 +402,8 @@ def describe_ledger_entry(entry: LedgerEntry) -> LedgerAnswer:
         reason=entry.reason,
         run_id=entry.run_id,
         revision=entry.revision,
+        backfilled=entry.backfilled,
+        backfill_run_id=entry.backfill_run_id,
     )
 
 

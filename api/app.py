@@ -17,6 +17,7 @@ from fastapi.responses import JSONResponse, RedirectResponse
 from fastapi_offline import FastAPIOffline
 
 from activities.audit_store import AuditStore
+from activities.backfill_control import BackfillControl
 from activities.bulk_control import BulkControl
 from activities.calendar_store import CalendarStore
 from activities.database import Limits, open_database
@@ -35,6 +36,8 @@ from activities.schema import migrate_when_possible
 from activities.task_queue_store import TaskQueueStore
 from api.access import PREFIX, admit
 from api.audit import Audit
+from api.backfill_routes import backfill_router
+from api.backfill_service import BackfillService
 from api.calendar_routes import calendar_router
 from api.calendar_service import CalendarService
 from api.change_service import ChangeService
@@ -150,6 +153,7 @@ def create_app(settings: Settings, *, telemetry: Telemetry | None = None) -> Fas
     app.state.requires_if_match = settings.require_if_match
     app.include_router(router)
     app.include_router(steer_router)
+    app.include_router(backfill_router)
     app.include_router(dead_letter_router)
     app.include_router(downstream_router)
     app.include_router(team_router)
@@ -196,6 +200,7 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
     probe = TemporalProbe(client)
     links = TemporalLinks(ui_url=settings.ui_url, namespace=client.namespace)
     control = JobControl(client, find_search_attributes=partial(register_search_attributes, client))
+    backfills = BackfillControl(client)
     audit = app.state.audit = Audit(log)
     grants = TaskQueueStore(engine, limit=DATABASE_PATIENCE)
     stack.push_async_callback(grants.close)
@@ -211,6 +216,7 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
         holds=holds,
         writer=writer,
         control=control,
+        backfills=backfills,
         probe=probe,
         links=links,
         audit=audit,
@@ -222,6 +228,16 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
         jobs=jobs, queries=queries, control=control, audit=audit, quotas=quotas, task_queues=task_queues
     )
     app.state.steering = SteerService(jobs=jobs, queries=queries, control=control, audit=audit)
+    app.state.backfills = BackfillService(
+        jobs=jobs,
+        queries=queries,
+        control=backfills,
+        runs=control,
+        probe=probe,
+        links=links,
+        audit=audit,
+        most_fires=settings.max_backfill_fires,
+    )
     redriver = Redriver(queries=queries, control=control, writer=writer)
     app.state.dead_letters = DeadLetterService(
         jobs=jobs, queries=queries, redriver=redriver, bulk=BulkControl(client), links=links, audit=audit

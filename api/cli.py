@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn, cast
 import typer
 from pydantic import JsonValue
 
+from api.cli_backfills import backfills_app
 from api.cli_calendars import calendars_app
 from api.cli_dead_letters import dead_letters_app
 from api.cli_downstreams import downstreams_app
@@ -63,6 +64,7 @@ jobs_app = typer.Typer(help="Register, read, change, steer and delete jobs.", no
 runs_app = typer.Typer(help="List the runs of a job, newest first; cancel runs.", cls=RunsGroup, no_args_is_help=True)
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(runs_app, name="runs")
+app.add_typer(backfills_app, name="backfill")
 app.add_typer(dead_letters_app, name="dead-letters")
 app.add_typer(downstreams_app, name="downstreams")
 app.add_typer(keys_app, name="keys")

@@ -16,7 +16,10 @@ _WIDE: Final = 240
 _COLOURS: Final = {
     "active": "green",
     "success": "green",
+    "done": "green",
     "running": "cyan",
+    "cancelling": "yellow",
+    "stopped": "red",
     "pending": "cyan",
     "retrying": "yellow",
     "parked": "yellow",
@@ -145,6 +148,25 @@ def print_dead_letters(letters: Sequence[Mapping[str, JsonValue]]) -> None:
     ]
     columns = ("DIED", "JOB", "SCHEDULED", "ATTEMPT", "REASON", "ERROR", "RUN")
     _print_table(columns, rows, empty="no dead letters")
+
+
+def print_backfills(backfills: Sequence[Mapping[str, JsonValue]]) -> None:
+    """Show backfills, a line each."""
+    rows = [
+        (
+            _text(each["backfill_id"]),
+            _coloured(each["status"]),
+            f"{each['done']}/{each['total']}",
+            _text(each["from"]),
+            _text(each["to"]),
+            _text(each["dead"]),
+            _text(each["requested_at"]),
+            _text(each["trouble"] or each["reason"]),
+        )
+        for each in backfills
+    ]
+    columns = ("BACKFILL", "STATUS", "DONE", "FROM", "TO", "DEAD", "ASKED FOR", "REASON")
+    _print_table(columns, rows, empty="no backfills")
 
 
 def print_downstreams(downstreams: Sequence[Mapping[str, JsonValue]]) -> None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Final
 
+from fastapi import Response
 from pydantic import JsonValue
 
 from activities.idempotency_store import (
@@ -21,6 +22,7 @@ from activities.idempotency_store import (
 )
 from activities.idempotency_store import InProgress as HeldByOther
 from api.problem import FieldError, InProgress, KeyReused
+from api.response import stored_response
 from workflows.error import Unavailable
 
 REPLAYED_HEADER: Final = "Idempotent-Replayed"
@@ -48,6 +50,21 @@ async def answer_once(
             raise InProgress("ask again in a moment")
         case Claimed() as claim:
             return await _work_and_remember(store, claim, work)
+
+
+async def answer_request(
+    store: IdempotencyStore,
+    tenant: str,
+    scope: str,
+    key: str | None,
+    body: JsonValue,
+    work: Callable[[], Awaitable[StoredResponse]],
+) -> Response:
+    """Answer a request, once if it has a key. ``scope`` is its method and path. Raises as ``answer_once`` does."""
+    if key is None:
+        return stored_response(await work())
+    claim = RequestKey(tenant=tenant, scope=scope, key=key, body_hash=body_hash(body))
+    return stored_response(await answer_once(store, claim, work))
 
 
 async def _work_and_remember(

@@ -12,6 +12,7 @@ from pydantic import BaseModel, JsonValue
 from pydantic.json_schema import models_json_schema
 
 from api.access import needed_scope
+from api.backfill_body import BackfillBody, CancelBackfillBody, SteerBackfillBody
 from api.calendar_body import CalendarBody
 from api.codec import CodecBody
 from api.dead_letter_body import BulkRedriveBody
@@ -159,6 +160,34 @@ _BULK_REDRIVE_EXAMPLES: Final = {
     "everything": {"value": {"all": True, "rate_per_minute": 600, "limit": 100_000}},
 }
 
+_BACKFILL_EXAMPLES: Final = {
+    "how many": {
+        "summary": "Says what it would do, and does nothing",
+        "value": {"from": "2026-06-01T00:00:00Z", "to": "2026-06-07T23:59:59Z", "dry_run": True},
+    },
+    "a week that was missed": {
+        "summary": "What has run is passed over; one run at a time",
+        "value": {"from": "2026-06-01T00:00:00Z", "to": "2026-06-07T23:59:59Z", "reason": "outage of 1 June"},
+    },
+    "all once more": {
+        "summary": "Four at once, ten a minute; times on the clock of the job's zone",
+        "value": {
+            "from": "2026-06-01T00:00",
+            "to": "2026-06-30T23:59",
+            "existing": "run_again",
+            "max_concurrent": 4,
+            "rate_per_minute": 10,
+        },
+    },
+}
+
+_STEER_BACKFILL_EXAMPLES: Final = {"with a reason": {"value": {"reason": "the bank is busy"}}}
+
+_CANCEL_BACKFILL_EXAMPLES: Final = {
+    "let what has begun end": {"value": {"reason": "asked for by mistake"}},
+    "all of it": {"value": {"cancel_active": True}},
+}
+
 _CALENDAR_EXAMPLES: Final = {
     "public holidays": {
         "summary": "Of Bavaria, with days of the company's own",
@@ -211,6 +240,9 @@ _BODIES: Final[tuple[type[BaseModel], ...]] = (
     CancelBody,
     HoldBody,
     ReleaseBody,
+    BackfillBody,
+    SteerBackfillBody,
+    CancelBackfillBody,
 )
 
 _IDEMPOTENCY_KEY: Final = {
@@ -314,6 +346,17 @@ CREATE_HOLD_BODY: Final = _json_body({"$ref": f"{_SCHEMAS}HoldBody"}, _HOLD_EXAM
 RELEASE_HOLD_BODY: Final = _json_body({"$ref": f"{_SCHEMAS}ReleaseBody"}, _RELEASE_EXAMPLES, required=False)
 
 CANCEL_BODY: Final = _json_body({"$ref": f"{_SCHEMAS}CancelBody"}, _CANCEL_EXAMPLES, required=False)
+
+
+BACKFILL_BODY: Final = _json_body({"$ref": f"{_SCHEMAS}BackfillBody"}, _BACKFILL_EXAMPLES)
+
+STEER_BACKFILL_BODY: Final = _json_body(
+    {"$ref": f"{_SCHEMAS}SteerBackfillBody"}, _STEER_BACKFILL_EXAMPLES, required=False
+)
+
+CANCEL_BACKFILL_BODY: Final = _json_body(
+    {"$ref": f"{_SCHEMAS}CancelBackfillBody"}, _CANCEL_BACKFILL_EXAMPLES, required=False
+)
 
 
 def problems(*statuses: int, replayed: type[BaseModel] | None = None) -> dict[int | str, Document]:

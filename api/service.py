@@ -6,6 +6,7 @@ mirror, so that whoever was answered can read it; the workflow mirrors itself as
 
 import asyncio
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -13,6 +14,7 @@ from functools import partial
 from anyio import to_thread
 from pydantic import JsonValue
 
+from activities.backfill_control import BackfillControl
 from activities.calendar_store import CalendarStore
 from activities.hold_store import HoldStore
 from activities.job_control import MAYBE_APPLIED, JobControl, JobIsGone
@@ -75,6 +77,7 @@ class JobService:
         holds: HoldStore,
         writer: MirrorWriter,
         control: JobControl,
+        backfills: BackfillControl,
         probe: TemporalProbe,
         links: TemporalLinks,
         audit: Audit,
@@ -90,6 +93,7 @@ class JobService:
         self._links = links
         self._writer = writer
         self._control = control
+        self._backfills = backfills
         self._probe = probe
 
     async def create_job(self, body: JsonValue, *, tenant: str, key: str | None) -> JobAnswer:
@@ -146,6 +150,7 @@ class JobService:
                 )
                 await self.write_through(MirrorBatch(job=await self._delete(found, command)))
                 await self._quotas.release(job_id, tenant=tenant)
+                await self._cancel_backfills(job_id, tenant=tenant)
         return await self.describe(await self.find(tenant, job_id))
 
     async def get_job(self, job_id: str, *, tenant: str) -> JobAnswer:
@@ -204,7 +209,8 @@ class JobService:
         undecided = (
             () if page.next else undecided_entries(record, start=wanted.start, end=min(wanted.end, now), now=now)
         )
-        return Page(tuple(map(describe_ledger_entry, (*page.items, *undecided))), next=page.next)
+        told = await self._queries.tell_backfilled(tenant, job_id, undecided)
+        return Page(tuple(map(describe_ledger_entry, (*page.items, *told))), next=page.next)
 
     async def list_upcoming(self, job_id: str, *, tenant: str, count: int) -> Sequence[FireAnswer]:
         """List the next fires of a job. Raises ``NotFound``."""
@@ -290,6 +296,13 @@ class JobService:
                 record = deleted_record(found, now=datetime.now(UTC))
             note.after = {"state": record.lifecycle.value}
             return record
+
+    async def _cancel_backfills(self, job_id: str, *, tenant: str) -> None:
+        """Let the backfills of a deleted job begin no more. One that is not told is told by the job itself, when it goes on."""
+        for record in await self._queries.read_open_backfills(tenant, job_id):
+            with suppress(JobIsGone, Unavailable):
+                cancelled = await self._backfills.cancel(record, reason="the job was deleted")
+                await self.write_through(MirrorBatch(backfills=(cancelled,)))
 
     async def write_through(self, rows: MirrorBatch) -> None:
         """Write what a job has answered to the mirror, so that the caller can read it. Raises ``Unavailable``."""

@@ -1,21 +1,18 @@
 """The routes that change and steer what is there: from HTTP to the services and back, and nothing else."""
 
-from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Depends, Request, Response
-from pydantic import JsonValue
 
-from activities.idempotency_store import IdempotencyStore, RequestKey, StoredResponse
+from activities.idempotency_store import StoredResponse
 from api.access import PREFIX, Tenant
 from api.answer import JobAnswer, RunAnswer
 from api.change_service import ChangeService
-from api.idempotency import answer_once, body_hash
+from api.idempotency import answer_request
 from api.openapi import CANCEL_BODY, PATCH_JOB_BODY, PAUSE_BODY, PUT_JOB_BODY, RESUME_BODY, TRIGGER_BODY, problems
 from api.parameter import refuse_unknown_parameters
 from api.request import read_idempotency_key, read_json, read_json_if_any, read_merge_patch, read_precondition
-from api.response import stored_response
 from api.routes import Store, etag_of
 from api.steer_body import TriggerAnswer
 from api.steer_service import SteerService
@@ -57,7 +54,7 @@ async def put_job(request: Request, job_id: str, changes: Changes, store: Store,
         location = {"Location": f"{PREFIX}/jobs/{job_id}"} if written.is_new else {}
         return _job_response(written.job, status=HTTPStatus.CREATED if written.is_new else HTTPStatus.OK, **location)
 
-    return await _answer(store, tenant, f"PUT /jobs/{job_id}", key, body, work)
+    return await answer_request(store, tenant, f"PUT /jobs/{job_id}", key, body, work)
 
 
 @steer_router.patch(
@@ -76,7 +73,7 @@ async def patch_job(request: Request, job_id: str, changes: Changes, store: Stor
         job = await changes.patch_job(job_id, patch, tenant=tenant, key=key, precondition=precondition)
         return _job_response(job)
 
-    return await _answer(store, tenant, f"PATCH /jobs/{job_id}", key, patch, work)
+    return await answer_request(store, tenant, f"PATCH /jobs/{job_id}", key, patch, work)
 
 
 @steer_router.post(
@@ -94,7 +91,7 @@ async def pause_job(request: Request, job_id: str, steering: Steering, store: St
     async def work() -> StoredResponse:
         return _job_response(await steering.pause(job_id, body, tenant=tenant, key=key, precondition=precondition))
 
-    return await _answer(store, tenant, f"POST /jobs/{job_id}/pause", key, body, work)
+    return await answer_request(store, tenant, f"POST /jobs/{job_id}/pause", key, body, work)
 
 
 @steer_router.post(
@@ -112,7 +109,7 @@ async def resume_job(request: Request, job_id: str, steering: Steering, store: S
     async def work() -> StoredResponse:
         return _job_response(await steering.resume(job_id, body, tenant=tenant, key=key, precondition=precondition))
 
-    return await _answer(store, tenant, f"POST /jobs/{job_id}/resume", key, body, work)
+    return await answer_request(store, tenant, f"POST /jobs/{job_id}/resume", key, body, work)
 
 
 @steer_router.post(
@@ -134,7 +131,7 @@ async def trigger_job(request: Request, job_id: str, steering: Steering, store: 
         return StoredResponse(status=HTTPStatus.ACCEPTED, headers=headers, body=answer.model_dump_json().encode())
 
     async with steering.turn_of(job_id, tenant=tenant):
-        return await _answer(store, tenant, f"POST /jobs/{job_id}/trigger", key, body, work)
+        return await answer_request(store, tenant, f"POST /jobs/{job_id}/trigger", key, body, work)
 
 
 @steer_router.post(
@@ -155,23 +152,8 @@ async def cancel_run(request: Request, run_id: str, steering: Steering, store: S
         status = HTTPStatus.OK if run.status in FINAL_STATUSES else HTTPStatus.ACCEPTED
         return StoredResponse(status=status, headers={}, body=run.model_dump_json().encode())
 
-    return await _answer(store, tenant, f"POST /runs/{run_id}/cancel", key, body, work)
+    return await answer_request(store, tenant, f"POST /runs/{run_id}/cancel", key, body, work)
 
 
 def _job_response(job: JobAnswer, *, status: HTTPStatus = HTTPStatus.OK, **headers: str) -> StoredResponse:
     return StoredResponse(status=status, headers={"ETag": etag_of(job), **headers}, body=job.model_dump_json().encode())
-
-
-async def _answer(
-    store: IdempotencyStore,
-    tenant: str,
-    scope: str,
-    key: str | None,
-    body: JsonValue,
-    work: Callable[[], Awaitable[StoredResponse]],
-) -> Response:
-    """Answer a request, once if it has a key."""
-    if key is None:
-        return stored_response(await work())
-    claim = RequestKey(tenant=tenant, scope=scope, key=key, body_hash=body_hash(body))
-    return stored_response(await answer_once(store, claim, work))

@@ -22,6 +22,10 @@ class TemporalLinks:
         """Link to the history in which a run is found; ``None`` before it has one."""
         return self._link(run.workflow_id, run.workflow_run_id) if run.workflow_id else None
 
+    def to_workflow(self, workflow_id: str) -> str | None:
+        """Link to the present run of a workflow."""
+        return self._link(workflow_id)
+
     def _link(self, workflow_id: str, run_id: str = "") -> str | None:
         if self.ui_url is None:
             return None

@@ -289,6 +289,9 @@ class Settings(BaseSettings):
     """Starts of catch-up, backfill and redriven runs a second, at most, for each scheduler process, over all jobs. Further ones
     are parked until their turn. ``0``: as many as come."""
 
+    max_backfill_fires: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    """Fires that one backfill may have. A longer range is refused."""
+
     fairness_weights: Annotated[dict[str, float], NoDecode, BeforeValidator(_to_weights)] = {}
     """Shares of busy workers by tenant, such as ``payroll=5,reports=0.5``; 1 for all others. Only a server with
     ``matching.enableFairness`` heeds them."""

@@ -26,6 +26,7 @@ from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, Worker
 
 from activities.admission import Admissions
 from activities.alert import Alerter
+from activities.backfill import BackfillAdmitter
 from activities.database import InvalidDatabaseUrl, Limits, open_database
 from activities.downstream_store import DownstreamStore, reporting
 from activities.hold_spread import HoldSpreader
@@ -50,6 +51,7 @@ from workers.sandbox import keep_compiled, strict_runner
 from workers.settings import InvalidSettings, Role, Settings, variable_of
 from workers.telemetry import open_telemetry
 from workflows.alert_workflow import AlertWorkflow
+from workflows.backfill_workflow import BackfillWorkflow
 from workflows.bulk_redrive_workflow import BulkRedriveWorkflow
 from workflows.catalogue_workflow import CatalogueWorkflow
 from workflows.contracts import SCHEDULER_TASK_QUEUE
@@ -73,10 +75,11 @@ WORKFLOWS: Final = (
     AlertWorkflow,
     UpkeepWorkflow,
     HoldWorkflow,
+    BackfillWorkflow,
 )
 
 READING_CONNECTIONS: Final = 2
-"""For bulk redrives, holds, and reports on downstreams."""
+"""For redrives, backfills and holds, and for reports on downstreams."""
 
 HEARTBEAT_THROTTLE: Final = timedelta(seconds=1)
 """How old a checkpoint may be when its worker dies; Temporal's default is 0.8 of the heartbeat timeout."""
@@ -298,12 +301,14 @@ def _bind_own_activities(
     observer = Observer(client)
     control = JobControl(client, find_search_attributes=partial(register_search_attributes, client))
     alerter = Alerter(HttpSender(allowance=settings.http_allowance()), url_for_all=settings.alert_url)
+    backfills = BackfillAdmitter(queries=queries, control=control)
     redrives = BulkRedriver(queries=queries, redriver=Redriver(queries=queries, control=control))
     spreader = HoldSpreader(store=holds, control=control, writer=writer)
     return OwnActivities(
         local=[
             planner.plan_fires,
             planner.survey_fires,
+            planner.list_fires,
             writer.record_events,
             admissions.admit_attempt,
             admissions.note_attempt,
@@ -313,6 +318,7 @@ def _bind_own_activities(
             observer.observe_attempt,
             redrives.redrive_many,
             spreader.spread_hold,
+            backfills.admit_fires,
             alerter.send_alert,
             upkeep.reconcile_mirror,
             upkeep.purge_mirror,

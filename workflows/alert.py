@@ -151,9 +151,21 @@ def _alerts_of_run(state: JobState, news: RunNews, *, rules: AlertRules, now: da
 def _missed_alert(state: JobState, missed: tuple[LedgerEntry, ...], *, rules: AlertRules, now: datetime) -> Alert:
     count, first = sum(entry.count for entry in missed), min(entry.first for entry in missed)
     said = f"{_name(state)} has missed {count} {'fire' if count == 1 else 'fires'}, the first of {first.isoformat()}"
+    said += _backfill_advice(state, missed)
     about = f"{state.job_id}:{first:%Y%m%dT%H%M%SZ}"
     alert = _alert(state, AlertKind.MISSED, about=about, said=said, rules=rules, now=now)
     return alert.model_copy(update={"missed": missed[:EXPECTED_LIMIT]})
+
+
+def _backfill_advice(state: JobState, missed: tuple[LedgerEntry, ...]) -> str:
+    """Name the command that runs what ``max_missed`` has dropped."""
+    dropped = [entry for entry in missed if entry.outcome is Outcome.DROPPED]
+    if not dropped:
+        return ""
+    first, last = min(entry.first for entry in dropped), max(entry.last for entry in dropped)
+    count = sum(entry.count for entry in dropped)
+    command = f"horarium backfill {state.job_id} --from {first:%Y-%m-%dT%H:%M:%SZ} --to {last:%Y-%m-%dT%H:%M:%SZ}"
+    return f"; {count} of them will not be caught up, unless by: {command}"
 
 
 def _alerts_of_catch_up(before: JobState, after: JobState, *, rules: AlertRules, now: datetime) -> Iterator[Alert]:

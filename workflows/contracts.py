@@ -28,6 +28,7 @@ UPKEEP_WORKFLOW: Final = "HorariumUpkeep"
 
 UPKEEP_WORKFLOW_ID: Final = "upkeep"
 """The same for all processes, so that one at a time looks after the mirror of a namespace."""
+BACKFILL_WORKFLOW: Final = "HorariumBackfill"
 
 JOB_ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
@@ -39,6 +40,9 @@ PLAN_FIRES: Final = "plan_fires"
 
 SURVEY_FIRES: Final = "survey_fires"
 """Local activity: ``SurveyRequest -> FireSurvey``. What lies between two moments, before a change or at the end of a pause."""
+
+LIST_FIRES: Final = "list_fires"
+"""Local activity: ``FireListRequest -> FireList``. The next fires of a backfill."""
 
 RECORD_EVENTS: Final = "record_events"
 """``MirrorBatch -> None``: as a local activity on the way, as an ordinary one for what is late.
@@ -75,6 +79,9 @@ RECONCILE_MIRROR: Final = "reconcile_mirror"
 PURGE_MIRROR: Final = "purge_mirror"
 """Ordinary activity: ``-> PurgeReport``."""
 
+ADMIT_FIRES: Final = "admit_fires"
+"""Ordinary activity: ``AdmitRequest -> AdmitReport``. Asks a job to run fires of a backfill, and looks at those that it runs."""
+
 PROGRESS_MEMO: Final = "progress"
 """Memo of a bulk redrive: its ``BulkProgress``."""
 
@@ -101,6 +108,9 @@ UPDATE_DELETE: Final = "delete"
 UPDATE_REDRIVE: Final = "redrive"
 """``RedriveCommand -> RedriveAnswer``. Refused as ``BUSY`` while many wait already."""
 
+UPDATE_BACKFILL: Final = "backfill"
+"""``BackfillCommand -> BackfillAnswer``, to a job."""
+
 UPDATE_CHANGE: Final = "change"
 UPDATE_PAUSE: Final = "pause"
 UPDATE_RESUME: Final = "resume"
@@ -108,6 +118,11 @@ UPDATE_HOLD: Final = "hold"
 UPDATE_RELEASE: Final = "release"
 UPDATE_TRIGGER: Final = "trigger"
 """``TriggerCommand -> TriggerAnswer``. Refused as ``BUSY`` while many payloads of triggers are held already."""
+
+UPDATE_PAUSE_BACKFILL: Final = "pause_backfill"
+UPDATE_RESUME_BACKFILL: Final = "resume_backfill"
+UPDATE_CANCEL_BACKFILL: Final = "cancel_backfill"
+"""These three ``SteerBackfill -> BackfillRecord``, to a backfill."""
 
 UPDATE_CANCEL_RUN: Final = "cancel_run"
 """``CancelCommand -> MirrorBatch``: the job, and the run where it was not final."""
@@ -125,6 +140,7 @@ BUSY: Final = "Busy"
 """Error type of a refused update: the same request may be taken later."""
 
 SIGNAL_RUN_ENDED: Final = "run_ended"
+"""``Run``: what a detached run reports to its job, and to its backfill if it has one."""
 
 SA_JOB: Final = SearchAttributeKey.for_keyword("HorariumJob")
 SA_TENANT: Final = SearchAttributeKey.for_keyword("HorariumTenant")
@@ -177,6 +193,11 @@ def bulk_redrive_workflow_id(*, tenant: str, redrive_id: str) -> str:
 def hold_workflow_id(*, tenant: str, hold_id: str) -> str:
     """Name the workflow that tells jobs of a hold, or of its end."""
     return f"hold/{tenant}/{hold_id}"
+
+
+def backfill_workflow_id(*, tenant: str, job_id: str, backfill_id: str) -> str:
+    """Name the workflow of a backfill."""
+    return f"backfill/{tenant}/{job_id}/{backfill_id}"
 
 
 def alert_workflow_id(*, tenant: str, alert_id: str) -> str:

@@ -60,6 +60,35 @@ def manual_run(state: JobState, *, request_id: str, override: PayloadOverride | 
     )
 
 
+def backfilled_run(
+    state: JobState,
+    definition: JobDefinition,
+    *,
+    run_id: str,
+    backfill_id: str,
+    nominal: datetime,
+    revision: int,
+    again: bool,
+    now: datetime,
+) -> Run:
+    """Make the run of a fire that is backfilled; with ``again``, under an idempotency key that its fire has not had."""
+    request_id = backfill_id if again else None
+    return Run(
+        run_id=run_id,
+        kind=RunKind.BACKFILL,
+        scheduled_at=nominal,
+        # Its deadlines count from now: its own target is long past.
+        target_at=now,
+        created_at=now,
+        revision=revision,
+        max_attempts=definition.retry.max_attempts,
+        idempotency_key=_key_of(state, definition, scheduled_at=nominal, request_id=request_id),
+        backfill_id=backfill_id,
+        detached=True,
+        workflow_id=run_workflow_id(tenant=state.tenant, run_id=run_id),
+    )
+
+
 def _key_of(state: JobState, definition: JobDefinition, *, scheduled_at: datetime, request_id: str | None) -> str:
     return render_idempotency_key(
         definition.idempotency_key_template,

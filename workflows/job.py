@@ -9,6 +9,7 @@ from enum import StrEnum
 from pydantic import JsonValue
 
 from workflows.alert_rule import AlertRules, Expectation
+from workflows.backfill_record import BackfillRecord
 from workflows.run import Attempt, Outcome, Run
 from workflows.schedule import Fire, FireRange, FireSurvey, Schedule
 from workflows.target import ActivityTarget, Target
@@ -407,6 +408,8 @@ class MirrorBatch(Value):
     runs: tuple[RunRecord, ...] = ()
     attempts: tuple[AttemptRecord, ...] = ()
     ledger: tuple[LedgerRecord, ...] = ()
+    backfills: tuple[BackfillRecord, ...] = ()
+    """Sent by their own workflows, one at a time."""
 
 
 class TriggerOutcome(StrEnum):

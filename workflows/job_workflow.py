@@ -11,6 +11,7 @@ from functools import partial
 from typing import TypeAlias, TypeVar, assert_never
 
 from temporalio import workflow
+from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, FailureError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
@@ -18,6 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.alert import Alert, late_look, rules_in_force, watch_job, watch_silent_run
     from workflows.alert_delivery import start_alert
     from workflows.attempt import ONE_ATTEMPT, AttemptOrder, activity_id, perform_attempt
+    from workflows.backfill_admission import BackfillAnswer, BackfillCommand, admit_fires
     from workflows.change import (
         FIRING,
         change_job,
@@ -75,6 +77,7 @@ with workflow.unsafe.imports_passed_through():
         SCHEDULER_TASK_QUEUE,
         SIGNAL_RUN_ENDED,
         SURVEY_FIRES,
+        UPDATE_BACKFILL,
         UPDATE_CANCEL_RUN,
         UPDATE_CHANGE,
         UPDATE_DELETE,
@@ -129,9 +132,16 @@ with workflow.unsafe.imports_passed_through():
         without_old_redrives,
     )
     from workflows.resilience import AttemptEnd
-    from workflows.run import AttemptStatus, Run
+    from workflows.run import AttemptStatus, Run, RunKind
     from workflows.schedule import FireSurvey
-    from workflows.settlement import cancel_run, settle_attempt, settle_detached, settle_not_started, show_run
+    from workflows.settlement import (
+        cancel_run,
+        forget_twin,
+        settle_attempt,
+        settle_detached,
+        settle_not_started,
+        show_run,
+    )
     from workflows.telemetry import is_listening, tell
     from workflows.turn import GIVEN_UP, SAME_MOMENT, Turn, decide_due, take_turn
     from workflows.visibility import job_memo, job_search_attributes, standing_memo
@@ -151,7 +161,7 @@ with workflow.unsafe.imports_passed_through():
 
 T = TypeVar("T")
 
-Command: TypeAlias = RedriveCommand | Remembered
+Command: TypeAlias = BackfillCommand | RedriveCommand | Remembered
 
 PAUSE = timedelta(seconds=10)
 """Pause before the planner is asked again after a failure."""
@@ -182,6 +192,12 @@ class JobWorkflow:
         self._ended: list[AttemptEnd] = []
         self._reports: list[Run] = []
         self._refused: list[tuple[str, str]] = []
+        self._twins: list[str] = []
+        """Backfilled runs that were handed over before, by id."""
+
+        self._admitted: dict[str, BackfillAnswer] = {}
+        """What backfills were answered in this run, by the keys of their commands."""
+
         self._observations: list[Observation] = []
         self._broken: list[BaseException] = []
 
@@ -341,6 +357,14 @@ class JobWorkflow:
         self._state = self._state.model_copy(update={"version": version})
         return rows_of_job(self._state)
 
+    @workflow.update(name=UPDATE_BACKFILL)
+    async def backfill(self, command: BackfillCommand) -> BackfillAnswer:
+        """Run fires of a backfill. Answers which are run, and which need not be."""
+        if command.key not in self._admitted:
+            self._enqueue(command)
+            await workflow.wait_condition(lambda: command.key in self._admitted)
+        return self._admitted[command.key]
+
     @workflow.signal(name=SIGNAL_RUN_ENDED)
     def run_ended(self, run: Run) -> None:
         """Take the report of a detached run."""
@@ -436,6 +460,9 @@ class JobWorkflow:
         for run_id, reason in _drain(self._refused):
             self._looks.pop(run_id, None)
             self._state = settle_not_started(self._state, run_id, now=now, reason=reason)
+        for run_id in _drain(self._twins):
+            self._looks.pop(run_id, None)
+            self._state = forget_twin(self._state, run_id)
         for seen in _drain(self._observations):
             self._take_in_observation(seen)
 
@@ -477,6 +504,10 @@ class JobWorkflow:
                 # Remembered by its run's name.
                 self._sender.note_decision()
                 self._state = take_redrive(self._state, command, now=workflow.now())
+            elif isinstance(command, BackfillCommand):
+                turn, self._admitted[command.key] = admit_fires(self._state, command, now=workflow.now())
+                self._sender.note_decision()
+                self._carry_out(turn)
             elif not await self._carry_out_command(command):
                 self._commands.append(command)
 
@@ -665,10 +696,14 @@ class JobWorkflow:
                     fairness_weight=self._tuning.fairness_weight,
                 ),
                 id=run_workflow_id(tenant=state.tenant, run_id=run.run_id),
+                id_reuse_policy=_id_reuse(run),
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
                 static_summary=f"{definition.name[:100]}: run {run.run_id}",
             )
         except WorkflowAlreadyStartedError:
+            if run.kind is RunKind.BACKFILL:
+                self._twins.append(run.run_id)
+                return False
             self._refused.append((run.run_id, "Temporal has a workflow of this run's id already"))
             return False
         except FailureError as error:
@@ -767,9 +802,15 @@ class JobWorkflow:
             run = find_run(self._state, run_id)
             if run is None or run.next_attempt_at is not None:
                 del self._looks[run_id]
-            elif at <= now:
+            elif at <= now and self._can_be_seen(run):
                 self._looks[run_id] = self._next_look(run)
                 self._start_chore(self._observe(run))
+
+    def _can_be_seen(self, run: Run) -> bool:
+        """Say whether a look would find the workflow of a backfilled run; many of them may be on their way at once."""
+        # Of other runs, histories of 0.1.0 hold looks that were made sooner.
+        handed_over = self._handed_over.get(run.run_id)
+        return run.kind is not RunKind.BACKFILL or handed_over is None or handed_over.done()
 
     def _next_look(self, run: Run) -> datetime:
         """Look no later than the run counts as late, where somebody is to be told of that."""
@@ -818,7 +859,7 @@ class JobWorkflow:
         return not (self._is_busy() or self._commands or self._sender.has_unsent())
 
     def _is_busy(self) -> bool:
-        return bool(self._attempts or self._chores or self._ended or self._reports or self._refused)
+        return bool(self._attempts or self._chores or self._ended or self._reports or self._refused or self._twins)
 
     def _is_long(self) -> bool:
         return (
@@ -875,6 +916,12 @@ class JobWorkflow:
     def _delete_as_cancelled(self) -> None:
         """Somebody cancelled the workflow in Temporal: the job ends as deleted, and says so in the mirror."""
         self._carry_out(delete_job(self._state, now=workflow.now(), cancel_active=True))
+
+
+def _id_reuse(run: Run) -> WorkflowIDReusePolicy:
+    """Let no backfill run a fire that another one has run already, of which the mirror does not know yet."""
+    is_backfilled = run.kind is RunKind.BACKFILL
+    return WorkflowIDReusePolicy.REJECT_DUPLICATE if is_backfilled else WorkflowIDReusePolicy.ALLOW_DUPLICATE
 
 
 def _drain(items: list[T]) -> list[T]:

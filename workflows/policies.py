@@ -141,7 +141,8 @@ def _entries(
 
 
 LANE: Final = frozenset({RunKind.CATCH_UP, RunKind.BACKFILL, RunKind.REDRIVE})
-"""Kinds of runs that stand aside for live fires: one of a job at a time, at a bounded rate, with low priority."""
+"""Kinds of runs that stand aside for live fires: at a bounded rate, with low priority. Of missed and redriven fires one of a job
+runs at a time; backfills have bounds of their own."""
 
 
 class OverlapAction(StrEnum):
@@ -243,9 +244,10 @@ def is_past_deadline(definition: JobDefinition, run: Run, *, now: datetime) -> b
 def may_start_catch_up(definition: JobDefinition, *, active: tuple[Run, ...]) -> bool:
     """Say whether the lane of missed and redriven fires is free.
 
-    One of them runs at a time, and it begins only beside live runs that would have let a live fire in.
+    One of them runs at a time, and it begins only beside live runs that would have let a live fire in. Backfills are in nobody's
+    way, and nobody is in theirs.
     """
-    current = tuple(run for run in active if not run.superseded)
+    current = tuple(run for run in active if not run.superseded and run.kind is not RunKind.BACKFILL)
     if any(run.kind in LANE for run in current):
         return False
     allowed = definition.max_concurrent if definition.overlap is OverlapPolicy.ALLOW else 1

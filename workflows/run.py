@@ -219,6 +219,9 @@ class Run(Value):
     detached: bool = False
     """Carried out by a workflow of its own, which then writes its rows."""
 
+    backfill_id: str | None = None
+    """Of kind BACKFILL: the backfill that it belongs to. Its redrives are not part of that."""
+
     redrive_of: str | None = None
     """Of kind REDRIVE: the dead run that it repeats, by id."""
 

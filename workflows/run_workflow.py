@@ -36,6 +36,7 @@ with workflow.unsafe.imports_passed_through():
         RUN_WORKFLOW,
         SCHEDULER_TASK_QUEUE,
         SIGNAL_RUN_ENDED,
+        backfill_workflow_id,
         job_workflow_id,
     )
     from workflows.dispatch import next_attempt
@@ -294,13 +295,18 @@ class RunWorkflow:
         await asyncio.gather(*self._alerting)
 
     async def _report(self) -> None:
-        given = self._given
-        parent = workflow.get_external_workflow_handle(job_workflow_id(tenant=given.tenant, job_id=given.job_id))
+        given, backfill_id = self._given, self._run.backfill_id
+        about = {"tenant": given.tenant, "job_id": given.job_id}
+        await self._report_to(job_workflow_id(**about))
+        if backfill_id is not None:
+            await self._report_to(backfill_workflow_id(**about, backfill_id=backfill_id))
+
+    async def _report_to(self, workflow_id: str) -> None:
         try:
-            await parent.signal(SIGNAL_RUN_ENDED, self._run)
+            await workflow.get_external_workflow_handle(workflow_id).signal(SIGNAL_RUN_ENDED, self._run)
         except FailureError:
             # The job was deleted and its workflow has closed. The run's rows are written all the same.
-            workflow.logger.info("job_gone", extra={"run_id": self._run.run_id})
+            workflow.logger.info("nobody_to_report_to", extra={"run_id": self._run.run_id, "workflow_id": workflow_id})
 
 
 def _is_cancelled() -> bool:

@@ -10,7 +10,7 @@ from workflows.job_state import COUNTED, count, definition_of, find_run, microse
 from workflows.outbox import with_attempt, with_run
 from workflows.policies import LANE
 from workflows.resilience import AttemptEnd, as_cancelled, decide_after_attempt, end_before_start, end_between_attempts
-from workflows.run import FINAL_STATUSES, AttemptStatus, Outcome, Run
+from workflows.run import FINAL_STATUSES, AttemptStatus, Outcome, Run, RunKind
 
 REGISTERED_AGAIN = "the job was deleted and registered again"
 
@@ -44,7 +44,9 @@ def settle_detached(state: JobState, ended: Run) -> JobState:
 
 def _with_catch_up_pace(state: JobState, run: Run) -> JobState:
     """Count the pause until the next catch-up run from the dispatch of one that had to wait, and not from its decision."""
-    if run.kind not in LANE or not run.parkings or run.status not in FINAL_STATUSES or run.dispatched_at is None:
+    if run.kind not in LANE or run.kind is RunKind.BACKFILL:
+        return state
+    if not run.parkings or run.status not in FINAL_STATUSES or run.dispatched_at is None:
         return state
     earliest = run.dispatched_at + timedelta(minutes=1) / state.definition.catch_up_rate
     return state.model_copy(update={"next_catch_up_at": max(state.next_catch_up_at or earliest, earliest)})
@@ -57,6 +59,11 @@ def settle_not_started(state: JobState, run_id: str, *, now: datetime, reason: s
         return state
     ended = end_before_start(run, Outcome.FAILED_TO_START, now=now, reason=reason)
     return with_run(replace_or_end(state, ended), ended)
+
+
+def forget_twin(state: JobState, run_id: str) -> JobState:
+    """Take out a backfilled run whose workflow is there already: it was admitted before, and tells its own rows."""
+    return state.model_copy(update={"active": tuple(run for run in state.active if run.run_id != run_id)})
 
 
 def show_run(state: JobState, run: Run, *, now: datetime) -> JobState:

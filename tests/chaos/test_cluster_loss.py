@@ -143,7 +143,7 @@ async def check_policies(queries: Queries, *, lost_at: datetime, restoring: date
     caught_up = {run.scheduled_at for run in await runs_of(queries, CATCHING_UP) if run.status is RunStatus.SUCCESS}
     assert gap <= caught_up
     entries = (await queries.list_ledger("default", FAST, limit=1000)).items
-    missed = [entry for entry in entries if entry.outcome is Outcome.MISSED]
+    missed: list[LedgerEntry] = [entry for entry in entries if entry.outcome is Outcome.MISSED]
     assert gap <= set(nominal_times(missed, SECOND))
 
 
@@ -225,7 +225,7 @@ async def all_decided(queries: Queries, job_id: str, expected: list[datetime]) -
     """The ledger, once it reaches the last expected time and no run up to there is under way."""
     page = await queries.list_ledger("default", job_id, limit=1000)
     assert page.next is None
-    entries = list(page.items)
+    entries: list[LedgerEntry] = list(page.items)
     assert entries, "nothing is in the ledger yet"
     assert entries[-1].last >= expected[-1], entries[-1]
     open_runs = [run for run in await runs_of(queries, job_id) if run.status not in FINAL_STATUSES]

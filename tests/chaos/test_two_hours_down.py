@@ -151,7 +151,7 @@ async def go_on(client: Client, job_id: str, definition: JobDefinition, *, high_
 async def all_told(queries: Queries, job_id: str, until: datetime) -> tuple[list[Run], list[LedgerEntry]]:
     """Runs and ledger of a job, once every fire up to a time has ended in them."""
     runs = [each.record.run for each in (await queries.list_runs("default", job_id, RunFilter(), limit=1000)).items]
-    entries = list((await queries.list_ledger("default", job_id, limit=1000)).items)
+    entries: list[LedgerEntry] = list((await queries.list_ledger("default", job_id, limit=1000)).items)
     assert entries, f"{job_id}: nothing is told yet"
     assert max(entry.last for entry in entries) >= aligned(until) - PERIOD, f"{job_id}: {entries[-1]}"
     still = [run for run in runs if run.status not in FINAL_STATUSES and (run.target_at <= until)]

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -12,7 +13,7 @@ from activities.page import Page
 from activities.queries import FAILED, JobFilter, Queries, RecordedRun, RunFilter
 from tests.records import NOON, attempt_record, job_record, ledger_record, minute, run_record
 from workflows.error import InvalidCursor
-from workflows.job import JobDefinition, JobRecord, Lifecycle, MirrorBatch
+from workflows.job import JobDefinition, JobRecord, LedgerEntry, Lifecycle, MirrorBatch
 from workflows.run import Outcome, RunKind, RunStatus
 from workflows.target import ActivityTarget
 
@@ -310,6 +311,33 @@ async def test_the_ledger_tells_each_nominal_time_once_in_order(mirror: Mirror) 
         (None, None),
         ("deleted", runs[2].run.run_id),
     ]
+
+
+async def test_the_ledger_tells_beside_an_outcome_what_was_backfilled(mirror: Mirror) -> None:
+    """A missed fire stays missed. A run that was cancelled does not count, and one that was run again counts once."""
+    backfilled: dict[str, Any] = {"kind": RunKind.BACKFILL, "backfill_id": "b"}
+    runs = (
+        run_record(at=minute(0), outcome=Outcome.RAN, status=RunStatus.DEAD),
+        run_record(at=minute(0), request_id="0", **backfilled),
+        run_record(at=minute(2), request_id="2", **backfilled),
+        run_record(at=minute(2), request_id="again-2", **backfilled),
+        run_record(at=minute(3), request_id="3", **backfilled),
+        run_record(at=minute(4), request_id="4", status=RunStatus.CANCELLED, **backfilled),
+        run_record("another", at=minute(4), request_id="5", **backfilled),
+    )
+    ledger = (ledger_record(first=1, last=9), ledger_record(first=10))
+    await mirror.write(MirrorBatch(runs=runs, ledger=ledger))
+    page = await mirror.queries.list_ledger("default", "report")
+    assert [(entry.outcome, entry.count, entry.backfilled) for entry in page.items] == [
+        (Outcome.RAN, 1, 1),
+        (Outcome.MISSED, 9, 2),
+        (Outcome.MISSED, 1, 0),
+    ]
+    names = [entry.backfill_run_id for entry in page.items]
+    assert names == ["report:backfill-0", "report:backfill-3", None]
+    paused = LedgerEntry(first=minute(2), last=minute(4), count=3, outcome=Outcome.PAUSED)
+    [told] = await mirror.queries.tell_backfilled("default", "report", [paused])
+    assert (told.outcome, told.backfilled) == (Outcome.PAUSED, 2)
 
 
 async def test_a_window_of_the_ledger_holds_what_reaches_into_it(mirror: Mirror) -> None:

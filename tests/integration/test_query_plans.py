@@ -55,6 +55,11 @@ QUERIES: dict[str, Callable[[Queries], Awaitable[object]]] = {
     "the next dead letters to be redriven": lambda queries: queries.read_dead_letters(
         "default", DeadLetterFilter(), after=LetterPlace(finished_at=NOON, run_id="x")
     ),
+    "the runs of nominal times": lambda queries: queries.read_runs_at("default", "hot", [NOON, minute(60)]),
+    "how many times have runs": lambda queries: queries.count_times_with_runs("default", "hot", NOON, minute(60)),
+    "a backfill": lambda queries: queries.get_backfill("default", "b"),
+    "backfills": lambda queries: queries.list_backfills("default", "hot"),
+    "open backfills": lambda queries: queries.read_open_backfills("default", "hot"),
     "the ledger": lambda queries: queries.list_ledger("default", "hot"),
     "the ledger of a time": lambda queries: queries.list_ledger("default", "hot", start=NOON, end=minute(60)),
 }
@@ -103,7 +108,7 @@ async def test_sqlite_finds_rows_by_index_and_in_order(sqlite_url: str, name: st
     engine = open_database(sqlite_url)
     for statement in await _statements(engine, READS[name]):
         plan = await _plan(engine, "EXPLAIN QUERY PLAN", statement)
-        for table in ("jobs", "runs", "attempts", "ledger", "gate_reports"):
+        for table in ("jobs", "runs", "attempts", "ledger", "gate_reports", "backfills"):
             assert f"SCAN {table}" not in plan, plan
         if "UNION ALL" not in statement[0] and "ix_ledger_tenant_job_id_last_first" not in plan:
             assert "TEMP B-TREE FOR ORDER BY" not in plan or "FROM attempts" in statement[0], plan

@@ -25,6 +25,7 @@ TABLES = {
     "gate_reports",
     "calendars",
     "holds",
+    "backfills",
 }
 TABLES |= {"api_keys", "tenants", "quota_claims", "audit_entries", "task_queue_grants"}
 

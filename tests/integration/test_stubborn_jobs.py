@@ -109,7 +109,8 @@ async def test_sb_136_every_second_has_a_run_or_a_skip_and_lateness_does_not_add
     await register(await stack.connect(), "second-by-second", every(1, activity="up_to_two_seconds"))
 
     async def twelve_seconds() -> list[LedgerEntry]:
-        entries = list((await queries.list_ledger("default", "second-by-second", limit=1000)).items)
+        page = await queries.list_ledger("default", "second-by-second", limit=1000)
+        entries: list[LedgerEntry] = list(page.items)
         assert entries, "nothing is in the ledger yet"
         told = [entry.first + timedelta(seconds=n) for entry in entries for n in range(entry.count)]
         assert len(told) == len(set(told)), "one outcome each"

@@ -173,6 +173,14 @@ async def test_what_another_tenant_has_is_not_there(teams: tuple[Team, Team]) ->
     assert (await blue.api.get("/jobs", params={"limit": 1, "cursor": cursor})).status_code == 400
     assert {entry["action"] for entry in await blue.changes()} == {"key.create"}
     assert (await red.api.get(f"/jobs/{job_id}")).json()["state"] == "active"
+    night = {"from": "2026-06-01T00:00:00Z", "to": "2026-06-01T00:00:01Z"}
+    backfill = (await red.api.post(f"/jobs/{job_id}/backfills", json=night)).json()
+    assert (await blue.api.get(f"/jobs/{job_id}/backfills")).status_code == 404
+    assert (await blue.api.post(f"/jobs/{job_id}/backfills", json=night)).status_code == 404
+    assert (await red.api.get(f"/backfills/{backfill['backfill_id']}")).status_code == 200
+    assert (await blue.api.get(f"/backfills/{backfill['backfill_id']}")).status_code == 404
+    for action in ("pause", "resume", "cancel"):
+        assert (await blue.api.post(f"/backfills/{backfill['backfill_id']}/{action}")).status_code == 404
     bulk = (await red.api.post("/dead-letters/redrive", json={"job": job_id, "limit": 1})).json()
     assert (await red.api.get(f"/dead-letters/redrives/{bulk['redrive_id']}")).status_code == 200
     assert (await blue.api.get(f"/dead-letters/redrives/{bulk['redrive_id']}")).status_code == 404

@@ -5,6 +5,7 @@ A scenario takes a client, and answers the id of the workflow to be recorded. Al
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,34 +23,58 @@ from workers.worker import WORKFLOWS
 from workflows.admission import DownstreamInput, ProbeReport, ProbeRequest
 from workflows.alert import Alert
 from workflows.alert_rule import AlertKind
+from workflows.backfill import (
+    AdmitReport,
+    AdmitRequest,
+    BackfillState,
+    FireList,
+    FireListRequest,
+    StartedFire,
+    SteerBackfill,
+    first_record,
+)
+from workflows.backfill_range import list_fires
+from workflows.backfill_record import BackfillRecord
 from workflows.breaker import BreakerPolicy, ProbeAnswer, open_breaker
 from workflows.catalogue import AnnouncedActivity, Announcement
 from workflows.catalogue_workflow import ANNOUNCEMENTS_A_RUN
 from workflows.contracts import (
+    ADMIT_FIRES,
     ALERT_WORKFLOW,
+    BACKFILL_WORKFLOW,
     BULK_REDRIVE_WORKFLOW,
     DOWNSTREAM_WORKFLOW,
     HOLD_WORKFLOW,
+    LIST_FIRES,
     PURGE_MIRROR,
     RECONCILE_MIRROR,
+    RECORD_EVENTS,
     REDRIVE_MANY,
     SCHEDULER_TASK_QUEUE,
     SEND_ALERT,
+    SIGNAL_RUN_ENDED,
     SIGNAL_SPREAD,
     SPREAD_HOLD,
     UPDATE_ASK_PROBE,
+    UPDATE_CANCEL_BACKFILL,
     UPDATE_END_PROBE,
+    UPDATE_PAUSE_BACKFILL,
     UPDATE_RESET_BREAKER,
+    UPDATE_RESUME_BACKFILL,
     UPKEEP_WORKFLOW,
     UPKEEP_WORKFLOW_ID,
     alert_workflow_id,
+    backfill_workflow_id,
     bulk_redrive_workflow_id,
     downstream_workflow_id,
     hold_workflow_id,
 )
 from workflows.dead_letter import BulkProgress, BulkRequest, LetterPlace
 from workflows.hold import HoldOrder, HoldProgress
+from workflows.job import JobDefinition, MirrorBatch
 from workflows.reconciliation import PurgeReport, ReconcileReport
+from workflows.run import Run, RunKind, RunStatus
+from workflows.schedule import IntervalRule, Schedule
 from workflows.target import DEFAULT_TASK_QUEUE
 from workflows.upkeep import UpkeepInput
 
@@ -116,7 +141,89 @@ async def purge_mirror() -> PurgeReport:
     raise ApplicationError("the database is away")
 
 
-ACTIVITIES: Sequence[Callable[..., Any]] = (send_alert, redrive_many, spread_hold, reconcile_mirror, purge_mirror)
+BACKFILLED: dict[str, list[datetime]] = {}
+"""Fires that were admitted, by backfill, and whose runs have not ended."""
+
+
+@activity.defn(name=LIST_FIRES)
+def list_fires_for(request: FireListRequest) -> FireList:
+    """Answer as the real one does."""
+    return list_fires(request)
+
+
+@activity.defn(name=ADMIT_FIRES)
+async def admit_fires(request: AdmitRequest) -> AdmitReport:
+    """Run every fire but those of minute 3; of the first ones nobody hears at once."""
+    backfill_id = request.backfill_id
+    if backfill_id not in BACKFILLED:
+        BACKFILLED[backfill_id] = []
+        return AdmitReport(trouble="the database is away")
+    wanted = [nominal for nominal in request.nominals if nominal.minute != 3]
+    BACKFILLED[backfill_id] += wanted
+    started = tuple(StartedFire(nominal=nominal, run_id=f"j:{nominal}") for nominal in wanted)
+    skipped = tuple(nominal for nominal in request.nominals if nominal.minute == 3)
+    return AdmitReport(started=started, skipped=skipped, registered_at=NOON)
+
+
+@activity.defn(name=RECORD_EVENTS)
+async def record_events(batch: MirrorBatch) -> None:
+    """Take what is told."""
+
+
+ACTIVITIES: Sequence[Callable[..., Any]] = (
+    send_alert,
+    redrive_many,
+    spread_hold,
+    reconcile_mirror,
+    purge_mirror,
+    admit_fires,
+    record_events,
+)
+
+
+async def backfill_and_pause(client: Client) -> str:
+    """So many fires that it continues as new; after the first it is paused for a moment."""
+    handle, backfill_id = await _backfill(client, total=12)
+    await _end_backfilled(handle, backfill_id, 1)
+    command = SteerBackfill(reason="the bank is busy")
+    await handle.execute_update(UPDATE_PAUSE_BACKFILL, command, result_type=BackfillRecord)
+    await handle.execute_update(UPDATE_RESUME_BACKFILL, SteerBackfill(), result_type=BackfillRecord)
+    await _end_backfilled(handle, backfill_id, 10)
+    await handle.result()
+    return handle.id
+
+
+async def backfill_and_cancel(client: Client) -> str:
+    """With a run under way, which it waits for."""
+    handle, backfill_id = await _backfill(client, total=12)
+    await eventually(lambda: bool(BACKFILLED.get(backfill_id)))
+    await handle.execute_update(UPDATE_CANCEL_BACKFILL, SteerBackfill(reason="enough"), result_type=BackfillRecord)
+    await _end_backfilled(handle, backfill_id, len(BACKFILLED[backfill_id]))
+    await handle.result()
+    return handle.id
+
+
+async def _backfill(client: Client, *, total: int) -> tuple[WorkflowHandle[Any, Any], str]:
+    backfill_id = unique("backfill")
+    times = {"start": NOON, "end": NOON + (total - 1) * 60 * SECOND, "requested_at": datetime.now(UTC)}
+    about = {"tenant": "default", "job_id": "j", "backfill_id": backfill_id, "total": total, "max_concurrent": 2}
+    record = first_record(BackfillRecord.model_validate(about | times))
+    every_minute = Schedule(rule=IntervalRule(every=60 * SECOND), jitter_window_seconds=0)
+    state = BackfillState(record=record, definition=JobDefinition(schedule=every_minute), history_limit=50)
+    name = backfill_workflow_id(tenant="default", job_id="j", backfill_id=backfill_id)
+    handle: WorkflowHandle[Any, Any] = await client.start_workflow(
+        BACKFILL_WORKFLOW, state, id=name, task_queue=DEFAULT_TASK_QUEUE
+    )
+    return client.get_workflow_handle(handle.id), backfill_id
+
+
+async def _end_backfilled(handle: WorkflowHandle[Any, Any], backfill_id: str, count: int) -> None:
+    for _ in range(count):
+        await eventually(lambda: bool(BACKFILLED.get(backfill_id)), limit=60 * SECOND)
+        nominal = BACKFILLED[backfill_id].pop(0)
+        times = {"scheduled_at": nominal, "target_at": nominal, "created_at": nominal}
+        kind = {"kind": RunKind.BACKFILL, "backfill_id": backfill_id, "status": RunStatus.SUCCESS}
+        await handle.signal(SIGNAL_RUN_ENDED, Run.model_validate(times | kind))
 
 
 async def deliver_alert(client: Client) -> str:
@@ -231,6 +338,8 @@ async def look_after_mirror(client: Client) -> str:
 LONE: Mapping[str, Play] = {
     "alert": deliver_alert,
     "alert-refused": refuse_alert,
+    "backfill": backfill_and_pause,
+    "backfill-cancelled": backfill_and_cancel,
     "bulk-redrive": redrive_in_rounds,
     "bulk-redrive-continued": redrive_beyond_one_run,
     "hold": spread_hold_in_rounds,
@@ -246,7 +355,14 @@ LONE: Mapping[str, Play] = {
 @asynccontextmanager
 async def lone_workers(client: Client) -> AsyncIterator[None]:
     """Run what these workflows need."""
-    workflows = Worker(client, task_queue=DEFAULT_TASK_QUEUE, workflows=WORKFLOWS, workflow_runner=strict_runner())
+    workflows = Worker(
+        client,
+        task_queue=DEFAULT_TASK_QUEUE,
+        workflows=WORKFLOWS,
+        activities=[list_fires_for],
+        activity_executor=ThreadPoolExecutor(4),
+        workflow_runner=strict_runner(),
+    )
     activities = Worker(client, task_queue=SCHEDULER_TASK_QUEUE, activities=ACTIVITIES)
     async with workflows, activities:
         yield

@@ -7,7 +7,7 @@ workflow that it names, of the workflows of detached runs and backlogs, and the 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from tests.eventually import eventually
 from tests.replay.steering import (
@@ -32,6 +32,8 @@ SECOND = timedelta(seconds=1)
 OFTEN = {"max_attempts": 3, "base": timedelta(milliseconds=1), "cap": timedelta(milliseconds=1)}
 LISTENS = timedelta(seconds=1.5)
 """A heartbeat timeout that lets a cancellation through soon."""
+
+NIGHT = datetime(2026, 6, 1, tzinfo=UTC)
 
 AWAY = 5
 """Seconds without workers, for what is missed."""
@@ -134,6 +136,14 @@ async def cancel_in_temporal(harness: Harness, job_id: str) -> None:
     await harness.started[job_id].result()
 
 
+async def backfill(harness: Harness, job_id: str) -> None:
+    """Some hours of a night, beside its own fires; then once more, when all of them have run."""
+    await harness.until_runs(job_id, 1, limit=ENOUGH)
+    for _ in range(2):
+        asked = await harness.backfill(job_id, start=NIGHT, end=NIGHT + 8 * SECOND, max_concurrent=2)
+        await harness.until_backfilled(asked, limit=ENOUGH)
+
+
 ALERTS = AlertRules(on=(AlertKind.DEAD, AlertKind.NOT_FINISHED), finish_within=2 * SECOND)
 
 TEAM = "team-of-the-recordings"
@@ -200,6 +210,7 @@ TOGETHER: dict[str, Scenario] = {
         play=until_runs(1),
     ),
     "redriven": Scenario(definition=job("fail_for_good", every_seconds=5), play=redrive_the_first),
+    "backfilled": Scenario(definition=job(every_seconds=2), play=backfill),
     "restored": Scenario(definition=job(every_seconds=2), play=restore),
     "alerts": Scenario(definition=job("fail_for_good", every_seconds=3, alerts=ALERTS), play=until_alerts),
     "alerts-of-a-run": Scenario(

@@ -15,6 +15,8 @@ from tests.replay.recordings import STATES, list_states
 from workers.worker import WORKFLOWS
 from workflows.admission import DownstreamInput, ProbeReport, ProbeRequest
 from workflows.alert import Alert
+from workflows.backfill import BackfillState, SteerBackfill
+from workflows.backfill_admission import BackfillCommand
 from workflows.catalogue import Announcement, CatalogueInput
 from workflows.command import (
     CancelCommand,
@@ -41,6 +43,8 @@ from workflows.value import Value
 VALUES = (
     Alert,
     Announcement,
+    BackfillCommand,
+    BackfillState,
     BulkRequest,
     CancelCommand,
     CatalogueInput,
@@ -61,6 +65,7 @@ VALUES = (
     Run,
     RunInput,
     ShowCommand,
+    SteerBackfill,
     TriggerCommand,
     UpkeepInput,
 )

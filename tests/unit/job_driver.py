@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from workflows.backfill_admission import BackfillAnswer, BackfillCommand, admit_fires
 from workflows.change import (
     change_job,
     choice_at_resume,
@@ -307,6 +308,14 @@ class JobDriver:
         self.wake()
         return triggered
 
+    def backfill(self, command: BackfillCommand) -> BackfillAnswer:
+        """Run fires of a backfill, as the job's workflow does."""
+        self.decide_due_now()
+        turn, answer = admit_fires(self.state, command, now=self.now)
+        self._carry_out(turn)
+        self.wake()
+        return answer
+
     def cancel(self, run_id: str) -> None:
         """Cancel a run, as the job's workflow does."""
         self.decide_due_now()
@@ -330,7 +339,7 @@ class JobDriver:
     def outcomes(self) -> dict[int, Outcome]:
         """Tell the outcome of every fire decided so far, by its second after noon. Each has one, or this raises."""
         known = [*(run for _, run in self.mirror.runs.values()), *self.state.active]
-        runs = {run.run_id: run for run in known if run.kind is not RunKind.MANUAL}
+        runs = {run.run_id: run for run in known if run.kind not in (RunKind.MANUAL, RunKind.BACKFILL)}
         told = {nominal: entry.outcome for nominal, entry in self.mirror.ledger.items()}
         for run in runs.values():
             assert run.scheduled_at not in told, f"{run.scheduled_at} has a run and a ledger entry"

@@ -102,6 +102,21 @@ def test_missed_fires_are_told_together_above_the_threshold(threshold: int, aler
         assert sum(entry.count for entry in driver.alerts[0].missed) == 4
 
 
+def test_an_alert_of_dropped_fires_names_the_command_that_runs_them() -> None:
+    """From the first of them to the last; the fires that are caught up are none of these."""
+    driver = WatchedDriver(AlertRules(on=(AlertKind.MISSED,)), missed_window="RUN_ALL", max_missed=3)
+    driver.be_away(timedelta(minutes=10) + timedelta(seconds=30))
+    [alert] = driver.alerts
+    dropped = sum(entry.count for entry in alert.missed)
+    assert alert.summary.endswith(
+        f"; {dropped} of them will not be caught up, unless by: "
+        f"horarium backfill {JOB} --from 2026-06-08T12:01:00Z --to {at(60 * dropped):%Y-%m-%dT%H:%M:%SZ}"
+    )
+    driver = WatchedDriver(AlertRules(on=(AlertKind.MISSED,)), missed_window="SKIP")
+    driver.be_away(timedelta(minutes=10))
+    assert "backfill" not in driver.alerts[0].summary
+
+
 @pytest.mark.parametrize("missed_window", ["RUN_ONCE", "RUN_ALL"])
 @pytest.mark.parametrize(("threshold", "alerts"), [(3, 1), (5, 0)])
 def test_a_large_catch_up_is_told_once_however_it_is_done(missed_window: str, threshold: int, alerts: int) -> None:

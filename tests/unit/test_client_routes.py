@@ -78,6 +78,16 @@ DICTIONARIES: Final = {
 """Methods that are given a body, rather than its fields."""
 
 
+LEFT_OUT: Final = {
+    "BackfillOperations.create": {"dry_run"},
+    "BackfillOperations.preview": {"existing", "max_concurrent", "rate_per_minute", "reason"},
+}
+"""Of a route that does one thing or another, what is of no use to a method of it."""
+
+ANSWERED: Final = {"BackfillOperations.preview": "BackfillPreview"}
+"""Of a route that answers one thing or another, what a method of it always gets."""
+
+
 @cache
 def document() -> Document:
     """The OpenAPI document."""
@@ -169,7 +179,7 @@ def test_every_field_of_a_body_can_be_given(name: str) -> None:
         return
     [content] = body["content"].values()
     assert isinstance(given, dict)
-    assert set(given) == set(resolve(content["schema"], schemas())["properties"])
+    assert set(given) | LEFT_OUT.get(name, set()) == set(resolve(content["schema"], schemas())["properties"])
 
 
 @pytest.mark.parametrize("name", TYPED)
@@ -183,10 +193,12 @@ def test_every_field_of_an_answer_has_a_type(name: str) -> None:
     """However deep it lies."""
     method = METHODS[name]
     ours = TypeAdapter(method.route.answer).json_schema(by_alias=True, mode="validation")
-    for status, answer in described(method)["responses"].items():
-        schema = answer.get("content", {}).get("application/json", {}).get("schema", {})
-        if status.startswith("2"):
-            assert [*missing(schema, ours, definitions=ours.get("$defs", {}))] == []
+    answers = [each for status, each in described(method)["responses"].items() if status.startswith("2")]
+    told = [each.get("content", {}).get("application/json", {}).get("schema", {}) for each in answers]
+    if name in ANSWERED:
+        told = [schemas()[ANSWERED[name]]]
+    for schema in told:
+        assert [*missing(schema, ours, definitions=ours.get("$defs", {}))] == []
 
 
 def test_what_is_missing_would_be_seen() -> None:

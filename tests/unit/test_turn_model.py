@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.unit.job_driver import NOON, Grid, JobDriver, every
+from tests.unit.job_driver import JOB, NOON, Grid, JobDriver, every
+from workflows.backfill import StartedFire
+from workflows.backfill_admission import BackfillCommand
 from workflows.hold import is_held, release_time, standstill
 from workflows.job import (
     Backoff,
@@ -104,6 +106,7 @@ class JobMachine(RuleBasedStateMachine):
     """Dispatches that were checked."""
 
     triggers: int = 0
+    backfilled: int = 0
 
     high_water: datetime
     version: int = 0
@@ -292,6 +295,23 @@ class JobMachine(RuleBasedStateMachine):
             assert told.consumed == coming.nominal
             assert self.driver.outcomes()[_second(coming.nominal)] is Outcome.CONSUMED
 
+    @precondition(lambda self: self.driver.state.lifecycle is not Lifecycle.DELETED)
+    @rule(late=SPANS, count=st.integers(1, 3))
+    def backfill(self, late: timedelta, count: int) -> None:
+        """Fires of before the job was there: they run at once, whatever the job does, and nothing waits for them."""
+        self.driver.now += late
+        self.driver.wake()
+        numbers = range(self.backfilled + 1, self.backfilled + 1 + count)
+        self.backfilled += count
+        fires = tuple(
+            StartedFire(nominal=NOON - timedelta(minutes=number), run_id=f"{JOB}:backfill-{number}")
+            for number in numbers
+        )
+        state = self.driver.state
+        command = BackfillCommand(revision=state.revision, definition=state.definition, fires=fires)
+        assert self.driver.backfill(command).started == fires
+        assert {self._find(fire.run_id).kind for fire in fires} == {RunKind.BACKFILL}
+
     @precondition(lambda self: bool(self.driver.held()))
     @rule(data=st.data())
     def cancel_run(self, data: st.DataObject) -> None:
@@ -362,7 +382,7 @@ class JobMachine(RuleBasedStateMachine):
     @invariant()
     def a_job_that_stands_still_starts_only_what_it_is_told_to(self) -> None:
         """And what has begun goes on."""
-        assert {run.kind for run in self.driver.started_paused} <= {RunKind.MANUAL}
+        assert {run.kind for run in self.driver.started_paused} <= {RunKind.MANUAL, RunKind.BACKFILL}
 
     @invariant()
     def a_fire_runs_under_the_definition_of_its_time(self) -> None:

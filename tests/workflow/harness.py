@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -24,6 +25,9 @@ from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Interceptor
 
 from activities.admission import Admissions
+from activities.backfill import BackfillAdmitter
+from activities.backfill_control import BackfillControl
+from activities.job_control import JobControl
 from activities.observation import Observer
 from horarium import JobRun, PermanentError, checkpoint, current_run
 from tests.eventually import LIMIT, eventually
@@ -33,6 +37,10 @@ from workers.devserver import DevServer, find_test_server_binary
 from workers.settings import Settings
 from workers.worker import OwnActivities, build_workers
 from workflows.alert import Alert
+from workflows.backfill import BackfillState, FireList, FireListRequest, first_record
+from workflows.backfill_range import count_fires, list_fires
+from workflows.backfill_record import BackfillRecord
+from workflows.backfill_workflow import BackfillWorkflow
 from workflows.breaker import BreakerPolicy
 from workflows.command import (
     CancelCommand,
@@ -51,6 +59,7 @@ from workflows.command import (
 )
 from workflows.contracts import (
     JOB_WORKFLOW,
+    LIST_FIRES,
     MIRROR_REFUSED,
     MIRROR_UNAVAILABLE,
     PLAN_FIRES,
@@ -69,6 +78,7 @@ from workflows.contracts import (
     UPDATE_SHOW,
     UPDATE_TRIGGER,
     WORKFLOW_TASK_TIMEOUT,
+    backfill_workflow_id,
     job_workflow_id,
 )
 from workflows.job import (
@@ -84,6 +94,7 @@ from workflows.job import (
     Pause,
     PausedFires,
     PlanRequest,
+    RunRecord,
     SurveyRequest,
     Tuning,
 )
@@ -125,6 +136,7 @@ class MemoryMirror:
         self.runs: dict[str, dict[str, Run]] = {}
         self.attempts: dict[str, dict[tuple[str, int], Attempt]] = {}
         self.ledger: dict[str, dict[datetime, LedgerEntry]] = {}
+        self.backfills: dict[str, BackfillRecord] = {}
         self.trouble = ""
         """``down``: every write is refused; ``hung``: none is answered."""
 
@@ -151,6 +163,19 @@ class MemoryMirror:
         if self.poison in {record.run.run_id for record in batch.runs}:
             raise ApplicationError("never", type=MIRROR_REFUSED, non_retryable=True)
 
+    async def get_job(self, tenant: str, job_id: str) -> JobRecord | None:
+        """Find a job."""
+        return self.jobs.get(job_id)
+
+    async def get_last_run(self, job: JobRecord) -> Run | None:
+        """Find the run of a job that ended last."""
+        return self.runs.get(job.job_id, {}).get(job.last_run_id or "")
+
+    async def read_runs_at(self, tenant: str, job_id: str, nominals: Sequence[datetime]) -> list[RunRecord]:
+        """Read the runs of nominal times."""
+        rows = self.runs.get(job_id, {}).values()
+        return [RunRecord(job_id=job_id, run=run) for run in rows if run.scheduled_at in nominals]
+
     def outcomes(self, job_id: str) -> list[tuple[datetime, Outcome]]:
         """Tell each fire of the ledger and the runs, in order; entries of several neighbours by their first."""
         entries = [(entry.first, entry.outcome) for entry in self.ledger.get(job_id, {}).values()]
@@ -174,6 +199,9 @@ class MemoryMirror:
         for entry in batch.ledger:
             if self._is_newer(entry.version, "ledger", entry.job_id, entry.entry.first.isoformat()):
                 self.ledger.setdefault(entry.job_id, {})[entry.entry.first] = entry.entry
+        for backfill in batch.backfills:
+            if self._is_newer(backfill.version, "backfill", backfill.backfill_id):
+                self.backfills[backfill.backfill_id] = backfill
 
     def _write_run(self, job_id: str, version: int, run: Run) -> None:
         rows = self.runs.setdefault(job_id, {})
@@ -194,7 +222,7 @@ class MemoryMirror:
 
 def _job_of(batch: MirrorBatch) -> str:
     """Say whose records a batch has; it is of one job."""
-    owners = [batch.job, *batch.runs, *batch.attempts, *batch.ledger]
+    owners = [batch.job, *batch.runs, *batch.attempts, *batch.ledger, *batch.backfills]
     return next(each.job_id for each in owners if each is not None)
 
 
@@ -223,6 +251,11 @@ class Planner:
         if request.job_id in self.broken:
             raise RuntimeError("no such zone")
         return make_survey(request)
+
+    @activity.defn(name=LIST_FIRES)
+    def list_fires(self, request: FireListRequest) -> FireList:
+        """Answer as the real one does."""
+        return list_fires(request)
 
 
 @dataclass
@@ -366,6 +399,9 @@ class Harness:
 
     interceptors: Sequence[Interceptor] = ()
     jobs: list[str] = field(default_factory=list)
+    backfills: list[BackfillRecord] = field(default_factory=list)
+    """As they were asked for."""
+
     named: dict[str, str] = field(default_factory=dict)
     """Job ids by the names that a module of tests gives them."""
 
@@ -388,15 +424,23 @@ class Harness:
         """Start the workers of one process."""
         observer = Observer(self.client)
         admissions = Admissions(self.client, TOUCHY, catch_up_per_second=self.catch_up_per_second)
+        control = JobControl(self.client, find_search_attributes=partial(register_search_attributes, self.client))
+        backfills = BackfillAdmitter(queries=self.mirror, control=control)  # type: ignore[arg-type]
         own = OwnActivities(
             local=[
                 self.planner.plan_fires,
                 self.planner.survey_fires,
+                self.planner.list_fires,
                 self.mirror.record_events,
                 admissions.admit_attempt,
                 admissions.note_attempt,
             ],
-            remote=[self.mirror.record_events, observer.observe_attempt, self.alerts.send_alert],
+            remote=[
+                self.mirror.record_events,
+                observer.observe_attempt,
+                backfills.admit_fires,
+                self.alerts.send_alert,
+            ],
         )
         workers = build_workers(
             self.settings, self.client, jobs=self.code.activities(), own=own, interceptors=self.interceptors
@@ -535,6 +579,31 @@ class Harness:
         )
         return answer
 
+    async def backfill(
+        self, job_id: str, *, start: datetime, end: datetime, history_limit: int = 400, **fields: Any
+    ) -> BackfillRecord:
+        """Ask for a backfill, as the API does, under the definition that the mirror shows."""
+        record = self.mirror.jobs[job_id]
+        about = {"job_id": job_id, "backfill_id": unique("backfill"), "revision": record.revision, "tenant": "default"}
+        total = count_fires(record.definition.schedule, job_id=job_id, start=start, end=end).total
+        times = {"start": start, "end": end, "requested_at": await self.now(), "total": total}
+        asked = first_record(BackfillRecord.model_validate(about | times | fields))
+        self.backfills.append(asked)
+        state = BackfillState(record=asked, definition=record.definition, history_limit=history_limit)
+        await BackfillControl(self.client).begin(state)
+        return asked
+
+    def backfill_handle(self, record: BackfillRecord) -> WorkflowHandle[Any, Any]:
+        """The workflow of a backfill."""
+        name = backfill_workflow_id(tenant=record.tenant, job_id=record.job_id, backfill_id=record.backfill_id)
+        return self.client.get_workflow_handle_for(BackfillWorkflow.run, name)
+
+    async def until_backfilled(self, asked: BackfillRecord, *, limit: timedelta = LIMIT) -> BackfillRecord:
+        """Wait until a backfill is over; answers what the mirror says then."""
+        async with asyncio.timeout(limit.total_seconds()):
+            await self.backfill_handle(asked).result()
+        return self.mirror.backfills[asked.backfill_id]
+
     def handle(self, job_id: str) -> WorkflowHandle[Any, Any]:
         """The workflow of a job, whichever run is the present one."""
         return self.client.get_workflow_handle(job_workflow_id(tenant="default", job_id=job_id))
@@ -588,6 +657,11 @@ class Harness:
         Answers what has happened in the jobs' workflows.
         """
         found: list[WorkflowHistory] = []
+        for asked in self.backfills:
+            with suppress(RPCError):
+                await self.backfill_handle(asked).terminate()
+            name = backfill_workflow_id(tenant=asked.tenant, job_id=asked.job_id, backfill_id=asked.backfill_id)
+            found += await chain_of(self.client, name)
         for job_id in self.jobs:
             with suppress(RPCError):
                 await self.handle(job_id).terminate()

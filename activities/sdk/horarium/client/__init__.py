@@ -17,6 +17,8 @@ from typing import Final, Self, TypeVar
 from horarium.client.answer import (
     Answer,
     Attempt,
+    Backfill,
+    BackfillPreview,
     BulkRedrive,
     Calendar,
     CalendarDay,
@@ -73,6 +75,7 @@ from horarium.client.error import (
     Unsendable,
 )
 from horarium.client.operation import (
+    BackfillOperations,
     CalendarOperations,
     DeadLetterOperations,
     DownstreamOperations,
@@ -91,6 +94,8 @@ __all__ = [
     "ApiError",
     "AsyncClient",
     "Attempt",
+    "Backfill",
+    "BackfillPreview",
     "BulkRedrive",
     "Calendar",
     "CalendarBody",
@@ -160,6 +165,9 @@ class _Jobs(JobOperations, SyncCalls): ...
 class _Runs(RunOperations, SyncCalls): ...
 
 
+class _Backfills(BackfillOperations, SyncCalls): ...
+
+
 class _DeadLetters(DeadLetterOperations, SyncCalls): ...
 
 
@@ -194,6 +202,7 @@ class Client(ServiceOperations, SyncCalls):
         self._opened = sender
         self.jobs = _Jobs(sender)
         self.runs = _Runs(sender)
+        self.backfills = _Backfills(sender)
         self.dead_letters = _DeadLetters(sender)
         self.downstreams = _Downstreams(sender)
         self.calendars = _Calendars(sender)
@@ -233,6 +242,9 @@ class _AsyncJobs(JobOperations, AsyncCalls): ...
 class _AsyncRuns(RunOperations, AsyncCalls): ...
 
 
+class _AsyncBackfills(BackfillOperations, AsyncCalls): ...
+
+
 class _AsyncDeadLetters(DeadLetterOperations, AsyncCalls): ...
 
 
@@ -261,6 +273,7 @@ class AsyncClient(ServiceOperations, AsyncCalls):
         self._opened = sender
         self.jobs = _AsyncJobs(sender)
         self.runs = _AsyncRuns(sender)
+        self.backfills = _AsyncBackfills(sender)
         self.dead_letters = _AsyncDeadLetters(sender)
         self.downstreams = _AsyncDownstreams(sender)
         self.calendars = _AsyncCalendars(sender)

@@ -253,6 +253,7 @@ class Run(Answer):
     stands_for: int = 1
     """How many fires it answers for, itself included."""
 
+    backfill_id: str | None = None
     redrive_of: str | None = None
     redriven_by: str | None = None
     idempotency_key: str = ""
@@ -299,6 +300,10 @@ class LedgerEntry(Answer):
     """Its run, or the run that blocked it or stands for it."""
 
     revision: int = 1
+    backfilled: int = 0
+    """How many of these fires have been backfilled since."""
+
+    backfill_run_id: str | None = None
 
 
 class Fire(Answer):
@@ -385,6 +390,72 @@ class BulkRedrive(Answer):
     last_error: str | None = None
     trouble: str | None = None
     """What it waits for, such as a database that is down."""
+
+
+class BackfillPreview(Answer):
+    """What a backfill would do."""
+
+    job_id: str
+    total: int
+    """Fires in the range that nothing excludes."""
+
+    revision: int = 1
+    """Of the job's definition, which would be that of all the runs."""
+
+    start: datetime | None = Field(default=None, alias="from")
+    end: datetime | None = Field(default=None, alias="to")
+    excluded: int = 0
+    first: datetime | None = None
+    """Nominal time of the first fire; ``None`` where there is none."""
+
+    last: datetime | None = None
+    existing_runs: int = 0
+    """Nominal times of the range that have a run: what ``skip`` passes over."""
+
+
+class Backfill(Answer):
+    """A backfill: what it was asked for, and how far it is."""
+
+    backfill_id: str
+    job_id: str
+    status: str
+    """``running``, ``paused``, ``cancelling``, ``done``, ``cancelled`` or ``stopped``."""
+
+    revision: int = 1
+    start: datetime | None = Field(default=None, alias="from")
+    end: datetime | None = Field(default=None, alias="to")
+    existing: str = "skip"
+    max_concurrent: int = 1
+    rate_per_minute: float | None = None
+    reason: str = ""
+    requested_by: str = ""
+    requested_at: datetime | None = None
+    total: int = 0
+    """Fires of the range, those that are passed over included."""
+
+    done: int = 0
+    """Of these: run to an end, or passed over."""
+
+    succeeded: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    skipped: int = 0
+    running: list[str] = []
+    """Runs that it has begun and that have not ended, by id."""
+
+    through: datetime | None = None
+    """The last nominal time that it has taken on."""
+
+    trouble: str | None = None
+    """What it waits for, such as a database that is down."""
+
+    finished_at: datetime | None = None
+    temporal_url: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more becomes of it."""
+        return self.status in ("done", "cancelled", "stopped")
 
 
 class SchedulerCount(Answer):

@@ -6,6 +6,8 @@ from typing import Annotated, Final, TypeAlias
 from pydantic import Discriminator, JsonValue, Tag
 
 from horarium.client.answer import (
+    Backfill,
+    BackfillPreview,
     BulkRedrive,
     Calendar,
     CalendarSummary,
@@ -213,6 +215,66 @@ class RunOperations:
         include = "attempts" if attempts else None
         parameters = {"status": statuses, "from": start, "to": end, "include": include, "limit": page_size}
         return Sent(names=(job_id,), query=query(**parameters))
+
+
+class BackfillOperations:
+    """Backfills: fires of the past, run on request."""
+
+    @operation("POST", f"{PREFIX}/jobs/{{job_id}}/backfills", Backfill)
+    def create(
+        self,
+        job_id: str,
+        *,
+        start: Time,
+        end: Time,
+        existing: str | None = None,
+        max_concurrent: int | None = None,
+        rate_per_minute: float | None = None,
+        reason: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Sent:
+        """Run the fires from ``start`` to ``end``, both inclusive. ``existing`` is ``skip`` or ``run_again``."""
+        bounds = {"max_concurrent": max_concurrent, "rate_per_minute": rate_per_minute}
+        body = given(**{"from": start, "to": end}, **bounds, existing=existing, reason=reason)
+        return Sent(names=(job_id,), body=body, key=idempotency_key)
+
+    @operation("POST", f"{PREFIX}/jobs/{{job_id}}/backfills", BackfillPreview)
+    def preview(self, job_id: str, *, start: Time, end: Time) -> Sent:
+        """Say what a backfill would do, and do nothing."""
+        return Sent(names=(job_id,), body=given(**{"from": start, "to": end}, dry_run=True))
+
+    @operation("GET", f"{PREFIX}/backfills/{{backfill_id}}", Backfill)
+    def get(self, backfill_id: str) -> Sent:
+        """Say how far a backfill is."""
+        return Sent(names=(backfill_id,))
+
+    @operation("POST", f"{PREFIX}/backfills/{{backfill_id}}/pause", Backfill)
+    def pause(self, backfill_id: str, *, reason: str | None = None, idempotency_key: str | None = None) -> Sent:
+        """Let a backfill begin no more runs until it is resumed."""
+        return Sent(names=(backfill_id,), body=given(reason=reason), key=idempotency_key)
+
+    @operation("POST", f"{PREFIX}/backfills/{{backfill_id}}/resume", Backfill)
+    def resume(self, backfill_id: str, *, reason: str | None = None, idempotency_key: str | None = None) -> Sent:
+        """Let a paused backfill go on."""
+        return Sent(names=(backfill_id,), body=given(reason=reason), key=idempotency_key)
+
+    @operation("POST", f"{PREFIX}/backfills/{{backfill_id}}/cancel", Backfill)
+    def cancel(
+        self,
+        backfill_id: str,
+        *,
+        cancel_active: bool | None = None,
+        reason: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Sent:
+        """Let a backfill begin no more runs. Those that it has begun go on, unless ``cancel_active``."""
+        body = given(cancel_active=cancel_active, reason=reason)
+        return Sent(names=(backfill_id,), body=body, key=idempotency_key)
+
+    @listing(f"{PREFIX}/jobs/{{job_id}}/backfills", list[Backfill])
+    def list(self, job_id: str, *, page_size: int = PAGE) -> Sent:
+        """List the backfills of a job, those asked for last first."""
+        return Sent(names=(job_id,), query=query(limit=page_size))
 
 
 class DeadLetterOperations:
