@@ -25,6 +25,9 @@ from workflows.error import Unavailable
 DRAIN: Final = timedelta(seconds=10)
 """How long requests that are being answered may go on after SIGTERM."""
 
+KEEP_ALIVE: Final = timedelta(seconds=75)
+"""How long an idle connection is kept: longer than by clients and proxies, so that none sends on one that just closes."""
+
 PREPARED_WITHIN: Final = timedelta(seconds=5)
 """How long the database is waited for where it has to say whether there are keys."""
 
@@ -60,6 +63,7 @@ async def _serve(app: FastAPI, listener: socket.socket) -> None:
         access_log=False,
         server_header=False,
         lifespan="on",
+        timeout_keep_alive=int(KEEP_ALIVE.total_seconds()),
         timeout_graceful_shutdown=int(DRAIN.total_seconds()),
     )
     server = _Server(config)
