@@ -24,6 +24,9 @@ LONGEST: Final = (
     "tests/integration/test_dev_stack.py",
     "tests/integration/test_metrics.py",
     "tests/integration/test_writing_jobs.py",
+    "tests/integration/test_worker_process.py",
+    "author_stack",
+    "tests/integration/test_dead_letters.py",
 )
 """Units that take most of a minute or more, the longest first. Each of the others is shorter than what is left beside them."""
 
