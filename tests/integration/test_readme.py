@@ -24,7 +24,7 @@ PROGRAM: Final = ".venv/bin/horarium "
 OTHERS_START: Final = ("git clone", "make dev", "HORARIUM_ACTIVITIES=my_jobs make dev")
 """Commands that begin a stack: the test has one."""
 
-READS: Final = re.compile(r"runs |jobs list|jobs show|backfill show|backfill list")
+READS: Final = re.compile(r"runs |jobs list|jobs show")
 """Commands whose answer may take a while to be what the page says."""
 
 GAP: Final = r"[^\S\n]"
@@ -100,7 +100,7 @@ class Reader:
 async def test_a_new_user_does_all_of_the_page(
     author_stack: ApiStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A job is registered, edited, triggered, paused and removed: by HTTP, by command line, and by files that are applied."""
+    """A job is registered, edited, triggered, backfilled, paused and removed, by command line and by files that are applied."""
     monkeypatch.chdir(tmp_path)
     reader = Reader(author_stack.api.url)
     typed = []
@@ -115,7 +115,7 @@ async def test_a_new_user_does_all_of_the_page(
     with Client(author_stack.api.url) as client:
         for job_id in ("weekly-sales", "heartbeat", "charges"):
             client.jobs.delete(job_id)
-    for command in ("jobs create", "jobs edit", "jobs pause", "jobs delete", "apply"):
+    for command in ("jobs create", "jobs edit", "jobs pause", "backfill create", "jobs delete", "apply"):
         assert any(each.startswith(command) for each in typed), command
 
 
