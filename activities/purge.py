@@ -18,7 +18,7 @@ from activities.database import POSTGRESQL, cause_of, reading, writing
 from activities.deadline import Deadline
 from activities.mirror_glance import JobKey
 from activities.partition import PARTITIONED, existing_months, partition_name
-from activities.tables import ATTEMPTS, JOBS, KEY, LEDGER, RUNS
+from activities.tables import ATTEMPTS, BACKFILLS, JOBS, KEY, LEDGER, RUNS
 from workflows.error import Unavailable
 from workflows.job import Lifecycle
 from workflows.job_state import microseconds
@@ -76,6 +76,7 @@ class _Purge:
             await self._purge_runs(owner)
         async for owner in self._owners(LEDGER):
             await self._purge_ledger(owner)
+        await self._purge_backfills()
         await self._purge_jobs()
 
     async def _drop_months(self) -> None:
@@ -147,6 +148,15 @@ class _Purge:
         query = select(LEDGER.c.tenant, LEDGER.c.job_id, LEDGER.c.first).where(old).order_by(LEDGER.c.first)
         while keys := await self._rows(query.limit(BATCH)):
             self._count(ledger=await self._delete(LEDGER, keys))
+
+    async def _purge_backfills(self) -> None:
+        old = BACKFILLS.c.finished_at < self._before
+        if self._dry_run:
+            self._count(backfills=await self._scalar(select(func.count()).select_from(BACKFILLS).where(old)))
+            return
+        query = select(BACKFILLS.c.tenant, BACKFILLS.c.backfill_id).where(old)
+        while keys := await self._rows(query.limit(BATCH)):
+            self._count(backfills=await self._delete(BACKFILLS, keys))
 
     async def _purge_jobs(self) -> None:
         """Forget jobs that are over and have no history. In a dry run: those whose history would be gone."""

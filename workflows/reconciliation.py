@@ -22,7 +22,7 @@ TOLD: Final = 100
 """Differences that a report names. It counts the others."""
 
 
-PURGED_TABLES: Final = ("runs", "attempts", "ledger", "jobs")
+PURGED_TABLES: Final = ("runs", "attempts", "ledger", "backfills", "jobs")
 """What is forgotten after the retention, as ``PurgeReport`` counts it."""
 
 
@@ -98,6 +98,7 @@ class PurgeReport(Value):
     runs: int = 0
     attempts: int = 0
     ledger: int = 0
+    backfills: int = 0
     jobs: int = 0
     months: tuple[str, ...] = ()
     """Partitions that were dropped whole. Their rows are among those counted in a dry run only."""

@@ -12,8 +12,9 @@ from activities.database import POSTGRESQL, open_database, reading
 from activities.mirror_writer import MirrorWriter, WriterOptions
 from activities.partition import partition_name
 from activities.purge import BATCH, Purger
-from activities.tables import ATTEMPTS, JOBS, LEDGER, RUNS
+from activities.tables import ATTEMPTS, BACKFILLS, JOBS, LEDGER, RUNS
 from tests.records import attempt_record, job_record, run_record
+from workflows.backfill_record import BackfillRecord
 from workflows.job import JobRecord, LedgerEntry, LedgerRecord, Lifecycle, MirrorBatch
 from workflows.job_state import microseconds
 from workflows.run import Outcome, RunKind, RunStatus
@@ -92,6 +93,19 @@ async def stage(database_url: str) -> AsyncIterator[Stage]:
 def over(job_id: str, at: datetime, *, state: Lifecycle = Lifecycle.COMPLETED, **fields: Any) -> JobRecord:
     """A job that ended at a time."""
     return job_record(job_id, lifecycle=state, updated_at=at, registered_at=at, high_water=at, **fields)
+
+
+async def test_backfills_that_ended_long_ago_go(stage: Stage) -> None:
+    """Those that ended since stay, and those that go on, whenever they were asked for."""
+    for name, ended in (("old", OLD), ("young", YOUNG), ("open", None)):
+        about = {"tenant": "default", "job_id": "report", "backfill_id": name, "version": 1}
+        record = BackfillRecord.model_validate(about | {"requested_at": OLD, "finished_at": ended})
+        await stage.writer.write(MirrorBatch(backfills=(record,)))
+    assert (await stage.purger.purge(before=BEFORE, dry_run=True)).backfills == 1
+    assert (await stage.purger.purge(before=BEFORE)).backfills == 1
+    async with reading(stage.engine) as connection:
+        left = (await connection.execute(select(BACKFILLS.c.backfill_id))).scalars().all()
+    assert sorted(left) == ["open", "young"]
 
 
 async def test_old_history_goes_and_the_rest_stays(stage: Stage) -> None:
