@@ -29,7 +29,8 @@ from temporalio.worker import (
 from activities.job_listing import answering
 from horarium.encrypted_payload import CannotDecrypt
 from workers.sandbox import strict_runner
-from workflows.contracts import JOB_WORKFLOW, RECORD_EVENTS, RECORDS_WORKFLOW, RUN_WORKFLOW
+from workflows.backfill_workflow import BackfillWorkflow
+from workflows.contracts import BACKFILL_WORKFLOW, JOB_WORKFLOW, RECORD_EVENTS, RECORDS_WORKFLOW, RUN_WORKFLOW
 from workflows.error import Unavailable
 from workflows.job import JobInput, MirrorBatch
 from workflows.job_workflow import JobWorkflow
@@ -37,10 +38,10 @@ from workflows.outbox import rows_of_job
 from workflows.records_workflow import RecordsWorkflow
 from workflows.run_workflow import RunWorkflow
 
-PROJECTED: Final = (JOB_WORKFLOW, RUN_WORKFLOW, RECORDS_WORKFLOW)
+PROJECTED: Final = (JOB_WORKFLOW, RUN_WORKFLOW, BACKFILL_WORKFLOW, RECORDS_WORKFLOW)
 """Types of the workflows that record."""
 
-RECORDING: Final = (JobWorkflow, RunWorkflow, RecordsWorkflow)
+RECORDING: Final = (JobWorkflow, RunWorkflow, BackfillWorkflow, RecordsWorkflow)
 """Their classes."""
 
 THREADS: Final = 2

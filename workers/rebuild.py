@@ -16,7 +16,7 @@ from temporalio.client import Client, WorkflowExecution, WorkflowHistory
 from activities.database import reading
 from activities.job_listing import answering, pages_of
 from activities.mirror_writer import MirrorRefused, MirrorWriter
-from activities.tables import ATTEMPTS, JOBS, LEDGER, RUNS
+from activities.tables import ATTEMPTS, BACKFILLS, JOBS, LEDGER, RUNS
 from workers.projection import PROJECTED, Projection, Projector
 from workflows.error import HorariumError, Unavailable
 
@@ -114,7 +114,7 @@ class Rebuilder:
         async with reading(self._engine) as connection:
             return {
                 table.name: int((await connection.execute(select(func.count()).select_from(table))).scalar_one())
-                for table in (JOBS, RUNS, ATTEMPTS, LEDGER)
+                for table in (JOBS, RUNS, ATTEMPTS, LEDGER, BACKFILLS)
             }
 
 

@@ -6,8 +6,10 @@ from datetime import timedelta
 from temporalio.client import Client, WorkflowHistory
 
 from tests.eventually import eventually
+from tests.replay.recordings import list_histories, read_history
 from tests.workflow.harness import SLEEPY, Harness, MemoryMirror, chain_of, children_in, job, running
 from workers.projection import Projector
+from workflows.backfill_record import BackfillStatus
 from workflows.job import Lifecycle
 from workflows.outbox import IF_LOST
 from workflows.run import Outcome, RunStatus
@@ -101,3 +103,12 @@ async def test_a_history_that_does_not_fit_is_told_and_the_others_are_read(tempo
     assert broken.batches[0].job is not None
     assert whole.failure == ""
     assert any(record.run.status is RunStatus.SUCCESS for batch in whole.batches for record in batch.runs)
+
+
+async def test_backfills_are_read_from_their_own_workflows(temporal_client: Client) -> None:
+    """As they were recorded: how far each was, up to its end."""
+    paths = [path for path in list_histories() if path.parent.name == "BackfillWorkflow"]
+    projections = await Projector(temporal_client).project([read_history(path) for path in paths])
+    assert [projection.failure for projection in projections] == [""] * len(paths)
+    records = [record for each in projections for batch in each.batches for record in batch.backfills]
+    assert any(record.status is BackfillStatus.DONE for record in records)
