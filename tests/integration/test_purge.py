@@ -212,25 +212,3 @@ async def test_an_unreachable_database_is_told() -> None:
     broken = Purger(open_database("sqlite:////nowhere/at/all.sqlite"))
     report = await broken.purge(before=BEFORE)
     assert report.trouble == "the database does not answer"
-
-
-async def test_backfills_go_by_their_end(stage: Stage) -> None:
-    """One that goes on stays, however long ago it was asked for."""
-    ends = {"old": OLD, "young": YOUNG, "open": None}
-    records = tuple(
-        BackfillRecord(
-            backfill_id=name, job_id="report", version=1, start=OLD, end=OLD, requested_at=OLD, finished_at=end
-        )
-        for name, end in ends.items()
-    )
-    await stage.writer.write(MirrorBatch(backfills=records))
-    dry = await stage.purger.purge(before=BEFORE, dry_run=True)
-    report = await stage.purger.purge(before=BEFORE)
-    assert dry.backfills == report.backfills == 1
-    async with reading(stage.engine) as connection:
-        left = (
-            (await connection.execute(select(BACKFILLS.c.backfill_id).order_by(BACKFILLS.c.backfill_id)))
-            .scalars()
-            .all()
-        )
-    assert left == ["open", "young"]
