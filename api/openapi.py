@@ -13,6 +13,7 @@ from pydantic.json_schema import models_json_schema
 
 from api.access import needed_scope
 from api.backfill_body import BackfillBody, CancelBackfillBody, SteerBackfillBody
+from api.body import Body
 from api.calendar_body import CalendarBody
 from api.codec import CodecBody
 from api.dead_letter_body import BulkRedriveBody
@@ -395,6 +396,9 @@ def _describe(app: FastAPI) -> Document:
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas.update(definitions["$defs"])
     schemas["JobPatch"] = _patch_of(schemas["JobBody"])
+    for model in _BODIES:
+        if issubclass(model, Body):
+            schemas[model.__name__] = _with_nulls(schemas[model.__name__], model)
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     document["components"]["securitySchemes"] = {"key": _SECURITY}
@@ -414,6 +418,18 @@ def _describe_access(operation: Document, *, method: str, path: str) -> None:
     with_body = (HTTPStatus.REQUEST_TIMEOUT,) if "requestBody" in operation else ()
     for status in (*_OF_EVERY_ROUTE, *with_body):
         operation["responses"].setdefault(str(int(status)), _problem(status))
+
+
+def _with_nulls(schema: Document, model: type[Body]) -> Document:
+    """Describe that null is as good as leaving a field out, where it is."""
+    fields = dict(schema["properties"])
+    for name in model.model_fields.keys() & fields.keys() - {*schema.get("required", ()), *model.keeps_null}:
+        is_nullable = {"type": "null"} in fields[name].get("anyOf", ())
+        if not is_nullable:
+            kept = {key: fields[name][key] for key in ("default", "description", "title") if key in fields[name]}
+            told = {key: value for key, value in fields[name].items() if key not in kept}
+            fields[name] = {"anyOf": [told, {"type": "null"}], **kept}
+    return {**schema, "properties": fields}
 
 
 def _patch_of(schema: Document) -> Document:
