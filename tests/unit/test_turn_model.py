@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -33,6 +34,9 @@ from workflows.run import AttemptStatus, Failure, Outcome, Run, RunKind, RunStat
 from workflows.settlement import show_run
 from workflows.turn import next_decidable
 from workflows.visibility import next_fire
+
+pytestmark = pytest.mark.timeout(600)
+"""It takes seconds; but an example that fails is made small before it is shown, and that takes minutes."""
 
 LONG = os.environ.get("HORARIUM_CHAOS") == "long"
 
