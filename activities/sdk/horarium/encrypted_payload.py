@@ -22,7 +22,7 @@ CANNOT_DECRYPT: Final = "CannotDecrypt"
 """Type of the error of a process that lacks the key. With the key it goes on: nothing is lost, and trying again is right."""
 
 _OF_A_TENANT: Final = re.compile(
-    r"(?:job|run|attempt|records|redrive|alert|downstream|backfill)/([A-Za-z0-9][A-Za-z0-9._-]{0,62})/."
+    r"(?:job|run|attempt|records|redrive|alert|downstream|backfill|hold)/([A-Za-z0-9][A-Za-z0-9._-]{0,62})/."
 )
 """Ids of the scheduler's workflows, and of those that it starts for a team."""
 
