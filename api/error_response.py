@@ -6,6 +6,7 @@ from http import HTTPStatus
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
 
 from api.body import message_of
 from api.problem import (
@@ -60,7 +61,17 @@ async def _answer_framework(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     known = error.status_code in {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}
     detail = f"there is no {request.method} at this path" if known else None
-    return problem_response(problem_of_status(error.status_code, detail=detail), error.headers)
+    headers = dict(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        # The framework names the methods of the first route at this path only.
+        headers["Allow"] = ", ".join(_methods_at(request)) or headers.get("Allow", "")
+    return problem_response(problem_of_status(error.status_code, detail=detail), headers)
+
+
+def _methods_at(request: Request) -> list[str]:
+    paths: Mapping[str, Mapping[str, object]] = request.app.openapi()["paths"]
+    found = [methods for path, methods in paths.items() if compile_path(path)[0].match(request.url.path)]
+    return sorted({method.upper() for methods in found for method in methods})
 
 
 async def _answer_bug(request: Request, error: Exception) -> Response:

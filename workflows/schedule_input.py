@@ -5,8 +5,9 @@ this shape at all is pydantic's to refuse. All local times without an offset are
 """
 
 from datetime import date, datetime
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic import BaseModel, ConfigDict, Strict, StrictBool, StrictFloat, StrictInt, StrictStr
 
 
 class _Input(BaseModel):
@@ -39,7 +40,7 @@ class DstInput(_Input):
 
 
 class ExcludeInput(_Input):
-    dates: tuple[StrictStr | date, ...] = ()
+    dates: tuple[StrictStr | Annotated[date, Strict()], ...] = ()
     calendars: tuple[StrictStr, ...] = ()
     """Names of calendars on whose days nothing fires."""
 

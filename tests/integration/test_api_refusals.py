@@ -306,7 +306,18 @@ class TestReads:
         """With the methods that it has."""
         answer = await api.put("/jobs", json=MINIMAL)
         problem_in(answer, 405)
-        assert answer.headers["allow"]
+        assert answer.headers["allow"] == "GET, POST"
+
+    async def test_what_a_path_has_is_named_where_a_method_is_not_there(self, api: httpx.AsyncClient) -> None:
+        """All of it, whatever order the routes are in."""
+        answer = await api.request("OPTIONS", "/jobs/any")
+        problem_in(answer, 405)
+        assert answer.headers["allow"] == "DELETE, GET, PATCH, PUT"
+
+    async def test_a_number_is_no_date(self, api: httpx.AsyncClient) -> None:
+        """Nor days since 1970."""
+        problem = problem_in(await api.post("/jobs", json={**MINIMAL, "exclude": {"dates": [0]}}), 422)
+        assert places_in(problem) == ["/exclude/dates/0"]
 
     @pytest.mark.parametrize(
         "query",
