@@ -362,7 +362,7 @@ class JobControl:
 
     @asynccontextmanager
     async def _patience(self, name: str) -> AsyncIterator[None]:
-        """Wait ``PATIENCE`` for a workflow, anew whenever it answers somebody else, and at most ``LONGEST_PATIENCE``."""
+        """Wait ``PATIENCE`` for a workflow, and ``LONGEST_PATIENCE`` for one that answers somebody else meanwhile."""
         now, waiting = asyncio.get_running_loop().time, self._waiting[name]
         async with asyncio.timeout(PATIENCE.total_seconds()) as limit:
             waiting[limit] = now() + LONGEST_PATIENCE.total_seconds()
@@ -374,7 +374,7 @@ class JobControl:
                     self._waiting.pop(name, None)
         for other, end in waiting.items():
             if not other.expired():
-                other.reschedule(min(now() + PATIENCE.total_seconds(), end))
+                other.reschedule(end)
 
 
 def _update_id(update: str, command: Command) -> str:

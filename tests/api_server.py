@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -104,3 +105,9 @@ class ApiProcess:
         with suppress(ProcessLookupError):
             self.process.kill()
         self.process.wait()
+
+
+def first_second_after(moment: str) -> str:
+    """Say, as the API does, when a job of every second fires first that was registered then."""
+    whole = datetime.fromisoformat(moment).replace(microsecond=0) + timedelta(seconds=1)
+    return f"{whole:%Y-%m-%dT%H:%M:%SZ}"

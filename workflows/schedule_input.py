@@ -9,6 +9,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Strict, StrictBool, StrictFloat, StrictInt, StrictStr
 
+StrictTime = Annotated[datetime, Strict()]
+"""A time as a value: a number is none, which pydantic would take for seconds since 1970."""
+
 
 class _Input(BaseModel):
     """A frozen value from outside; unknown fields are refused."""
@@ -23,14 +26,14 @@ class ScheduleObject(_Input):
     every: StrictStr | StrictInt | StrictFloat | StrictBool | None = None
     """Elapsed time: seconds, ``15m``, ``1h30m`` or ISO 8601 such as ``PT6H``."""
 
-    anchor: StrictStr | datetime | None = None
+    anchor: StrictStr | StrictTime | None = None
     """With ``every``: a point of the grid."""
 
-    at: StrictStr | datetime | None = None
+    at: StrictStr | StrictTime | None = None
     rrule: StrictStr | None = None
     """The RRULE value, or lines ``DTSTART...`` and ``RRULE:...``."""
 
-    dtstart: StrictStr | datetime | None = None
+    dtstart: StrictStr | StrictTime | None = None
     """With ``rrule``: its start, where the text has none."""
 
 
@@ -73,8 +76,8 @@ class ScheduleInput(_Input):
     exclude: ExcludeInput | None = None
     only: OnlyInput | None = None
     business_days: BusinessDaysInput | None = None
-    start_at: StrictStr | datetime | None = None
-    end_at: StrictStr | datetime | None = None
+    start_at: StrictStr | StrictTime | None = None
+    end_at: StrictStr | StrictTime | None = None
     max_runs: StrictInt | None = None
     jitter_window_seconds: StrictInt | StrictFloat | None = None
     time_critical: StrictBool = False

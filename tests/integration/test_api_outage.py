@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.api_server import ApiProcess, client_of, serving
+from tests.api_server import ApiProcess, client_of, first_second_after, serving
 from tests.databases import TEMPLATE, PostgresServer
 from tests.eventually import eventually
 from tests.temporal_servers import connect_to, running_server, server_options, unique
@@ -119,7 +119,7 @@ class TestWithoutWorkers:
 
                 await eventually(has_run)
                 entries = (await api.get(f"{path}/ledger?limit=500")).json()
-                assert entries[0]["first"] == job["next_run_at"]
+                assert entries[0]["first"] == first_second_after(job["created_at"])
 
     async def test_a_delete_that_was_not_answered_is_repeated_with_its_key(
         self, server: DevServer, sqlite_url: str, tmp_path: Path

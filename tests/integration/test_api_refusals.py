@@ -314,10 +314,21 @@ class TestReads:
         problem_in(answer, 405)
         assert answer.headers["allow"] == "DELETE, GET, PATCH, PUT"
 
-    async def test_a_number_is_no_date(self, api: httpx.AsyncClient) -> None:
-        """Nor days since 1970."""
-        problem = problem_in(await api.post("/jobs", json={**MINIMAL, "exclude": {"dates": [0]}}), 422)
-        assert places_in(problem) == ["/exclude/dates/0"]
+    @pytest.mark.parametrize(
+        ("given", "place"),
+        [
+            ({"exclude": {"dates": [0]}}, "/exclude/dates/0"),
+            ({"schedule": {"at": 0}}, "/schedule/at"),
+            ({"schedule": {"every": 60, "anchor": 0.5}}, "/schedule/anchor"),
+            ({"schedule": {"rrule": "FREQ=DAILY", "dtstart": 0}}, "/schedule/dtstart"),
+            ({"start_at": 0}, "/start_at"),
+            ({"end_at": 1_900_000_000}, "/end_at"),
+        ],
+    )
+    async def test_a_number_is_no_time(self, api: httpx.AsyncClient, given: dict[str, object], place: str) -> None:
+        """Neither seconds nor days since 1970."""
+        problem = problem_in(await api.post("/jobs", json={**MINIMAL, **given}), 422)
+        assert places_in(problem) == [place]
 
     @pytest.mark.parametrize(
         "query",

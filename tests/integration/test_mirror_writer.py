@@ -2,10 +2,8 @@
 
 import asyncio
 import random
-import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from sqlalchemy import text
@@ -373,26 +371,6 @@ async def test_a_month_whose_partition_cannot_be_made_goes_to_the_default_one(po
     record = ledger_record(first=0).model_copy(update={"entry": _entry_at(datetime(2031, 5, 6, tzinfo=UTC))})
     await writer.write(MirrorBatch(ledger=(record,), runs=(run_record(at=datetime(2031, 5, 6, tzinfo=UTC)),)))
     assert (await _count(engine, "ledger_default"), await _count(engine, "runs_2031_05")) == (2, 1)
-    await writer.close()
-    await engine.dispose()
-
-
-async def test_an_old_month_is_dropped_while_a_writer_goes_on(postgresql_url: str) -> None:
-    """As the operator's page says; late news of it has a place all the same, and other months keep their rows."""
-    page = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
-    [statement] = re.findall(r"^DROP TABLE .*;$", page, re.MULTILINE)
-    writer = MirrorWriter(postgresql_url, options=PATIENT)
-    old, new = datetime(2026, 1, 5, tzinfo=UTC), datetime(2026, 2, 5, tzinfo=UTC)
-    await writer.write(MirrorBatch(runs=(run_record(at=old), run_record(at=new))))
-    engine = open_database(postgresql_url)
-    async with engine.begin() as connection:
-        await connection.execute(text(statement))
-    queries = Queries(engine)
-    page_of_runs = await queries.list_runs("default", "report", RunFilter(), limit=10)
-    assert [each.record.run.scheduled_at for each in page_of_runs.items] == [new]
-    await writer.write(MirrorBatch(runs=(run_record(at=old + timedelta(days=1)),)))
-    assert (await _count(engine, "runs_default"), await _count(engine, "runs_2026_02")) == (1, 1)
-    await queries.close()
     await writer.close()
     await engine.dispose()
 
