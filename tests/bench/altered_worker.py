@@ -1,5 +1,6 @@
 """A worker with something altered in its code that no setting changes: ``python -m tests.bench.altered_worker sandbox=off``."""
 
+import asyncio
 import os
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from temporalio.worker import PollerBehaviorSimpleMaximum, UnsandboxedWorkflowRu
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 import workers.connection
+import workers.process
 import workers.worker
 from horarium.encryption_keys import VARIABLE, draw_key
 from workers.__main__ import serve_until_signalled
@@ -34,6 +36,10 @@ def alter(what: str) -> None:
             vars(workers.worker)["keep_compiled"] = lambda _: None
             sys.dont_write_bytecode = True
             sys.pycache_prefix = tempfile.mkdtemp(prefix="horarium-bench-")
+        case "loop=asyncio":
+            vars(workers.process)["uvloop"] = asyncio
+        case "garbage=everything":
+            vars(workers.worker)["_keep_what_is_loaded"] = lambda: None
         case "encryption=on":
             file = Path(tempfile.mkdtemp(prefix="horarium-bench-"), "keys")
             file.write_text(draw_key("bench"))

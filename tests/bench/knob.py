@@ -54,6 +54,8 @@ KNOBS: Final = (
     _alter("contexts", "asked"),
     _alter("converter", "pydantic"),
     _alter("encryption", "on"),
+    _alter("loop", "asyncio"),
+    _alter("garbage", "everything"),
     _alter("sandbox", "off"),
     Setting(column=L),
     _set("batch_size", 1, L),
