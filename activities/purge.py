@@ -2,7 +2,8 @@
 
 Never in the way of a fire: reads go by indexes, a transaction deletes a few hundred rows, and a month is dropped only where its
 table can be locked at once. Goes by when a run ended and not by its nominal time: a backfill of last year is as young as it is.
-Jobs that are over go when nothing of their history is left; jobs that are not stay for ever.
+Jobs that were deleted go when nothing of their history is left. All others stay, the completed ones too: that a time is run once
+at most, and that the same definition written again changes nothing, rests on their row.
 """
 
 import logging
@@ -35,8 +36,6 @@ STATEMENT_LIMIT: Final = timedelta(minutes=1)
 
 LOCK_WITHIN: Final = "200ms"
 """Whoever waits for a table's lock makes everybody after it wait. A month that is in use is dropped an hour later."""
-
-OVER: Final = (Lifecycle.COMPLETED.value, Lifecycle.DELETED.value)
 
 
 class Purger:
@@ -159,7 +158,7 @@ class _Purge:
             self._count(backfills=await self._delete(BACKFILLS, keys))
 
     async def _purge_jobs(self) -> None:
-        """Forget jobs that are over and have no history. In a dry run: those whose history would be gone."""
+        """Forget jobs that were deleted and have no history. In a dry run: those whose history would be gone."""
         query = select(JOBS.c.tenant, JOBS.c.job_id, JOBS.c.version).where(
             *_is_old_job(self._before, dry_run=self._dry_run)
         )
@@ -222,7 +221,7 @@ def _is_old_job(before: datetime, *, dry_run: bool) -> list[ColumnElement[bool]]
         runs.append(~_is_old_run(before))
         entries.append(~_is_old_entry(before))
     return [
-        JOBS.c.state.in_(OVER),
+        JOBS.c.state == Lifecycle.DELETED.value,
         JOBS.c.active_runs == 0,
         JOBS.c.waiting_runs == 0,
         JOBS.c.updated_at < before,

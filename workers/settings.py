@@ -235,7 +235,7 @@ class Settings(BaseSettings):
     """How often the mirror is compared with Temporal. Where that takes long, less often: a twentieth of the time at most."""
 
     run_retention: Annotated[Seconds, _at_least(86_400)] = timedelta(days=90)
-    """How long runs, attempts and the ledger are kept after their end, and after them jobs that are over."""
+    """How long runs, attempts and the ledger are kept after their end, and after them jobs that were deleted."""
 
     audit_retention: Annotated[Seconds, _at_least(86_400)] = timedelta(days=400)
     """How long the audit log is kept."""

@@ -90,7 +90,7 @@ async def stage(database_url: str) -> AsyncIterator[Stage]:
     await stage.engine.dispose()
 
 
-def over(job_id: str, at: datetime, *, state: Lifecycle = Lifecycle.COMPLETED, **fields: Any) -> JobRecord:
+def over(job_id: str, at: datetime, *, state: Lifecycle = Lifecycle.DELETED, **fields: Any) -> JobRecord:
     """A job that ended at a time."""
     return job_record(job_id, lifecycle=state, updated_at=at, registered_at=at, high_water=at, **fields)
 
@@ -155,21 +155,31 @@ async def test_history_of_old_times_that_is_young_stays(stage: Stage) -> None:
     assert await stage.counts() == {"jobs": 0, "runs": 2, "attempts": 4, "ledger": 1}
 
 
-async def test_jobs_that_are_over_go_after_their_history(stage: Stage) -> None:
-    """A one-off that is done is kept as long as its run; one with something left, or that is not over, stays."""
-    await stage.add_job(over("done", OLD))
-    await stage.add_job(over("removed", OLD, state=Lifecycle.DELETED))
-    await stage.add_job(over("just-done", YOUNG))
-    await stage.add_job(over("draining", OLD, state=Lifecycle.DELETED, active_runs=1))
+async def test_jobs_that_were_deleted_go_after_their_history(stage: Stage) -> None:
+    """One with something left, or that was not deleted, stays."""
+    await stage.add_job(over("gone", OLD))
+    await stage.add_job(over("removed", OLD))
+    await stage.add_job(over("just-gone", YOUNG))
+    await stage.add_job(over("draining", OLD, active_runs=1))
     await stage.add_job(over("redriven", OLD))
     await stage.add_job(job_record("paused", lifecycle=Lifecycle.PAUSED, updated_at=OLD))
-    await stage.add_run(OLD, job_id="done")
+    await stage.add_run(OLD, job_id="gone")
     await stage.add_run(YOUNG, job_id="redriven")
     report = await stage.purger.purge(before=BEFORE)
     assert report.jobs == 2
     async with reading(stage.engine) as connection:
         left = (await connection.execute(select(JOBS.c.job_id).order_by(JOBS.c.job_id))).scalars().all()
-    assert left == ["draining", "just-done", "paused", "redriven"]
+    assert left == ["draining", "just-gone", "paused", "redriven"]
+
+
+async def test_jobs_that_are_completed_stay(stage: Stage) -> None:
+    """Their history goes. Without their row, a one-off of the past that is written again would run a second time."""
+    await stage.add_job(over("once", OLD, state=Lifecycle.COMPLETED))
+    await stage.add_run(OLD, job_id="once")
+    await stage.add_missed(SPLIT, job_id="once")
+    assert (await stage.purger.purge(before=BEFORE, dry_run=True)).jobs == 0
+    assert (await stage.purger.purge(before=BEFORE)).jobs == 0
+    assert await stage.counts() == {"jobs": 1, "runs": 0, "attempts": 0, "ledger": 0}
 
 
 async def test_more_rows_than_one_transaction_takes_go_in_several(stage: Stage) -> None:
