@@ -29,8 +29,8 @@ class BackfillControl:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def begin(self, state: BackfillState) -> None:
-        """Begin a backfill, unless one of this id was begun before."""
+    async def begin(self, state: BackfillState) -> bool:
+        """Begin a backfill, unless one of this id was begun before. Answers whether it was begun now."""
         record = state.record
         with translated():
             async with asyncio.timeout(PATIENCE.total_seconds()):
@@ -46,7 +46,8 @@ class BackfillControl:
                         rpc_timeout=PATIENCE,
                     )
                 except WorkflowAlreadyStartedError:
-                    return
+                    return False
+        return True
 
     async def pause(self, record: BackfillRecord, *, reason: str) -> BackfillRecord:
         """Let it begin no more runs until resumed. Raises ``Conflict``, and ``JobIsGone`` where it is over."""

@@ -29,13 +29,14 @@ from api.service import JobService
 from api.steer_service import new_request_id
 from api.temporal_link import TemporalLinks
 from api.temporal_probe import TemporalProbe
-from workflows.backfill import BackfillState, first_record
+from workflows.backfill import BackfillState, cancelled_record, first_record
 from workflows.backfill_range import FireCount, count_fires
 from workflows.backfill_record import OPEN_STATUSES, BackfillRecord
 from workflows.command import CancelCommand
 from workflows.contracts import backfill_workflow_id
 from workflows.error import Conflict, NotFound
 from workflows.job import JobRecord, Lifecycle, MirrorBatch
+from workflows.outbox import IF_LOST
 
 OPEN_LIMIT: Final = 20
 """Backfills of one job that are not over."""
@@ -153,12 +154,23 @@ class BackfillService:
         if record.status in OPEN_STATUSES:
             await self._jobs.require_temporal()
             async with self._recording("backfill.cancel", record, reason=asked.reason):
-                with suppress(JobIsGone):
-                    record = await self._control.cancel(record, reason=asked.reason)
-                    await self._jobs.write_through(MirrorBatch(backfills=(record,)))
+                record = await self._cancel(record, reason=asked.reason)
                 if asked.cancel_active:
                     await self._cancel_runs(record, reason=asked.reason or "its backfill was cancelled")
         return await self.get(backfill_id, tenant=tenant)
+
+    async def _cancel(self, record: BackfillRecord, *, reason: str) -> BackfillRecord:
+        """Cancel a backfill, or its row where its workflow is not there any more. Answers it with what it has begun."""
+        try:
+            told = shown = await self._control.cancel(record, reason=reason)
+        except JobIsGone:
+            # It may have come to its end, and said so, since it was read.
+            told = await self._find(record.backfill_id, tenant=record.tenant)
+            if told.status not in OPEN_STATUSES:
+                return told
+            shown = cancelled_record(told, reason=reason, now=datetime.now(UTC))
+        await self._jobs.write_through(MirrorBatch(backfills=(shown,)))
+        return told
 
     async def _begin(self, record: BackfillRecord, found: JobRecord) -> None:
         tenant, job_id, backfill_id = record.tenant, record.job_id, record.backfill_id
@@ -167,9 +179,11 @@ class BackfillService:
         if len(opened) >= OPEN_LIMIT and all(each.backfill_id != backfill_id for each in opened):
             raise Conflict(f"the job has {len(opened)} backfills that are not over; {OPEN_LIMIT} are allowed")
         async with self._audit.recording("backfill.create", tenant=tenant, job_id=job_id, subject=backfill_id) as note:
-            await self._control.begin(BackfillState(record=record, definition=found.definition))
+            is_new = await self._control.begin(BackfillState(record=record, definition=found.definition))
             note.after = record.model_dump(mode="json", include=_ASKED)
-        await self._jobs.write_through(MirrorBatch(backfills=(record,)))
+        # One that was begun before has told how it stands, or is about to: this is for a caller who reads sooner.
+        shown = record if is_new else record.model_copy(update={"version": IF_LOST})
+        await self._jobs.write_through(MirrorBatch(backfills=(shown,)))
 
     async def _preview(self, found: JobRecord, asked: AskedBackfill, count: FireCount) -> BackfillPreview:
         existing = await self._queries.count_times_with_runs(found.tenant, found.job_id, asked.start, asked.end)

@@ -168,6 +168,13 @@ def first_record(record: BackfillRecord) -> BackfillRecord:
     return record.model_copy(update={"status": BackfillStatus.DONE, "finished_at": record.requested_at})
 
 
+def cancelled_record(record: BackfillRecord, *, reason: str, now: datetime) -> BackfillRecord:
+    """End a backfill whose workflow was ended in Temporal, and tells nothing more."""
+    version = max(record.version + 1, microseconds(now))
+    ended = {"version": version, "status": BackfillStatus.CANCELLED, "finished_at": now, "trouble": None, "running": ()}
+    return record.model_copy(update={**ended, "reason": reason or record.reason})
+
+
 def is_open(state: BackfillState) -> bool:
     """Say whether anything is left to do or to wait for."""
     return state.record.status in OPEN_STATUSES

@@ -2,17 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
 
+from activities.backfill_control import BackfillControl
+from api.steer_service import new_request_id
 from tests.api_stack import ApiStack
 from tests.command import run
 from tests.eventually import eventually
 from tests.integration.test_api_steering import create, post, read
 from tests.temporal_servers import unique
+from workflows.backfill import BackfillState, first_record
+from workflows.backfill_record import BackfillRecord
 from workflows.contracts import backfill_workflow_id
 
 HOURLY: dict[str, Any] = {"name": "echo", "schedule": "0 * * * *", "payload": "usual", "jitter_window_seconds": 0}
@@ -153,6 +157,21 @@ class TestAsking:
         again = await api.post(f"{path}/backfills", json=NIGHT | {"max_concurrent": 2}, headers=headers)
         assert again.status_code == 422
 
+    async def test_one_whose_answer_was_lost_stays_as_it_is_when_it_is_asked_for_again(
+        self, api: httpx.AsyncClient, api_stack: ApiStack
+    ) -> None:
+        """It has come to its end in between; what it has told since is not overwritten, and it does not count as open."""
+        path = await create(api, HOURLY)
+        job_id, key = path.removeprefix("/jobs/"), unique("key")
+        about = {"job_id": job_id, "backfill_id": new_request_id(tenant="default", job_id=job_id, key=key)}
+        lost = first_record(BackfillRecord(tenant="default", requested_at=datetime.now(UTC), **about))
+        client = await api_stack.temporal()
+        assert await BackfillControl(client).begin(BackfillState(record=lost))
+        await client.get_workflow_handle(backfill_workflow_id(tenant="default", **about)).result()
+        backfill = await begin(api, path, **{"Idempotency-Key": key})
+        assert (backfill["backfill_id"], backfill["status"], backfill["total"]) == (about["backfill_id"], "done", 0)
+        assert not await BackfillControl(client).begin(BackfillState(record=lost))
+
     async def test_every_example_of_the_description_works_when_pasted(self, api: httpx.AsyncClient) -> None:
         """What /docs shows is what the service takes."""
         document = (await api.get(f"{api.base_url.copy_with(path='/openapi.json')}")).json()
@@ -271,13 +290,16 @@ class TestRunning:
     async def test_one_whose_workflow_was_ended_in_temporal_says_so(
         self, api: httpx.AsyncClient, api_stack: ApiStack
     ) -> None:
-        """And is not shown as running for ever. Asked for again, what has run is passed over."""
+        """And is not shown as running for ever. Cancelled, it is over, and counts no more as one of those that are not."""
         path = await create(api, {**HOURLY, "target": {"kind": "activity", "activity": "echo", **NOBODY}})
         backfill = await begin(api, path)
         client = await api_stack.temporal()
         about = {"job_id": backfill["job_id"], "backfill_id": backfill["backfill_id"]}
         await client.get_workflow_handle(backfill_workflow_id(tenant="default", **about)).terminate()
         await until(api, backfill, "stopped")
+        cancelled = await post(api, f"/backfills/{backfill['backfill_id']}/cancel", {"reason": "it was stopped"})
+        assert (cancelled["status"], cancelled["reason"], cancelled["running"]) == ("cancelled", "it was stopped", [])
+        assert cancelled["finished_at"] is not None
         await api.delete(f"{path}?cancel_active=true")
 
 
