@@ -61,6 +61,12 @@ def existing_months(connection: Connection) -> list[date]:
     return sorted(date.fromisoformat(f"{month.replace('_', '-')}-01") for month in months)
 
 
+def partitions_of(connection: Connection, month: date) -> list[str]:
+    """List the partitions that there are of a month, one for each table at most."""
+    existing = _existing_partitions(connection)
+    return [name for name in (partition_name(table, month) for table in PARTITIONED) if name in existing]
+
+
 def create_partitions(connection: Connection, months: Iterable[date]) -> None:
     """Make what is missing for these months. Runs in its own transaction; a second process waits for the first."""
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})

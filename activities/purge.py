@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from activities.database import POSTGRESQL, cause_of, reading, writing
 from activities.deadline import Deadline
 from activities.mirror_glance import JobKey
-from activities.partition import PARTITIONED, existing_months, partition_name
+from activities.partition import existing_months, partitions_of
 from activities.tables import ATTEMPTS, BACKFILLS, JOBS, KEY, LEDGER, RUNS
 from workflows.error import Unavailable
 from workflows.job import Lifecycle
@@ -36,6 +36,10 @@ STATEMENT_LIMIT: Final = timedelta(minutes=1)
 
 LOCK_WITHIN: Final = "200ms"
 """Whoever waits for a table's lock makes everybody after it wait. A month that is in use is dropped an hour later."""
+
+
+LOOK_AGAIN_WITHIN: Final = "5s"
+"""Whoever writes into a month that is about to be dropped waits so long at most. A month that is too large goes row by row."""
 
 
 class Purger:
@@ -101,19 +105,26 @@ class _Purge:
         return False
 
     async def _drop(self, month: date) -> bool:
-        names = ", ".join(partition_name(table, month) for table in PARTITIONED)
-
-        async def drop() -> None:
-            async with writing(self._engine) as connection:
-                await connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_WITHIN}'"))
-                await connection.execute(text(f"DROP TABLE IF EXISTS {names}"))
-
         try:
-            await self._deadline.run(drop())
+            return await self._deadline.run(self._look_again_and_drop(month))
         except (DBAPIError, TimeoutError) as error:
             logger.info("a month is not dropped now", extra={"month": f"{month:%Y-%m}", "error": cause_of(error)})
             return False
-        return True
+
+    async def _look_again_and_drop(self, month: date) -> bool:
+        """Drop a month, unless something was written into it after the look. Meanwhile it can be read, and not written."""
+        async with writing(self._engine) as connection:
+            await connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_WITHIN}'"))
+            await connection.execute(text(f"SET LOCAL statement_timeout = '{LOOK_AGAIN_WITHIN}'"))
+            # Only what is locked is dropped: a partition made a moment later may hold rows already.
+            names = ", ".join(await connection.run_sync(partitions_of, month))
+            if not names:
+                return False
+            await connection.execute(text(f"LOCK TABLE {names} IN SHARE ROW EXCLUSIVE MODE"))
+            if await self._has_fresh_rows(connection, month):
+                return False
+            await connection.execute(text(f"DROP TABLE {names}"))
+            return True
 
     async def _owners(self, table: Table) -> AsyncIterator[JobKey]:
         """Go through the jobs that have rows in a table, whether they are there or not: one step in an index each."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from sqlalchemy import func, inspect, select
 from activities.database import POSTGRESQL, open_database, reading
 from activities.mirror_writer import MirrorWriter, WriterOptions
 from activities.partition import partition_name
-from activities.purge import BATCH, Purger
+from activities.purge import BATCH, Purger, _Purge
 from activities.tables import ATTEMPTS, BACKFILLS, JOBS, LEDGER, RUNS
 from tests.records import attempt_record, job_record, run_record
 from workflows.backfill_record import BackfillRecord
@@ -203,6 +203,26 @@ async def test_a_month_that_is_in_use_is_left_for_later(stage: Stage) -> None:
         assert report.months == ()
         assert await stage.has_month(OLD)
     assert (await stage.counts())["runs"] == 0, "row by row all the same"
+
+
+async def test_what_is_written_into_a_month_after_the_look_keeps_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backfill into a month that was found to be old all through, and is about to be dropped."""
+    if stage.engine.dialect.name != POSTGRESQL:
+        pytest.skip("SQLite has no months")
+    await stage.add_run(OLD)
+    drop = _Purge._drop
+
+    async def write_and_drop(purge: _Purge, month: date) -> bool:
+        await stage.add_run(OLD + timedelta(hours=1), ended=NOW, kind=RunKind.BACKFILL, request_id="b-1")
+        return await drop(purge, month)
+
+    monkeypatch.setattr(_Purge, "_drop", write_and_drop)
+    report = await stage.purger.purge(before=BEFORE)
+    assert (report.trouble, report.months, report.runs) == ("", (), 1)
+    assert await stage.has_month(OLD)
+    assert await stage.counts() == {"jobs": 0, "runs": 1, "attempts": 2, "ledger": 0}
 
 
 async def test_a_month_that_was_dropped_takes_late_records_all_the_same(stage: Stage, database_url: str) -> None:
