@@ -12,7 +12,7 @@ from typing import Final
 from api.job_body import JobRequest
 from workflows.change import NOT_ENABLED, change_job
 from workflows.command import ChangeCommand
-from workflows.command_answer import with_answer
+from workflows.command_answer import answer_command, remembered_record
 from workflows.error import InvalidSchedule
 from workflows.fire_times import next_fires
 from workflows.hold import release_time
@@ -21,7 +21,6 @@ from workflows.job import (
     CarriedFire,
     FirePlan,
     Hold,
-    JobDefinition,
     JobRecord,
     JobState,
     LedgerEntry,
@@ -29,7 +28,6 @@ from workflows.job import (
     Pause,
 )
 from workflows.job_state import with_entries
-from workflows.outbox import job_record
 from workflows.revival import revived_state
 from workflows.run import Outcome, Run
 from workflows.schedule import Fire, IfPast, OneOffRule
@@ -100,8 +98,7 @@ def first_state(
     )
     if past is not None:
         state = _with_past(state, past, if_past=request.if_past, now=now)
-    record = job_record(state).model_copy(update={"definition": JobDefinition()})
-    return state.model_copy(update={"answers": (Answer(key=key, at=now, record=record),)})
+    return state.model_copy(update={"answers": (Answer(key=key, at=now, record=remembered_record(state)),)})
 
 
 def _find_past(request: JobRequest, *, before: JobRecord | None, now: datetime) -> Fire | None:
@@ -139,7 +136,7 @@ def changed_state(found: JobRecord, last: Run | None, command: ChangeCommand, *,
     first = next_fires(state.definition.schedule, job_id=state.job_id, after=after, count=1)
     # Of no revision, as in a new job's state: it only shows the first fire.
     plan = FirePlan(revision=0, planned_at=now, upcoming=tuple(first))
-    return with_answer(state.model_copy(update={"plan": plan}), command, now=now)
+    return answer_command(state.model_copy(update={"plan": plan}), command, now=now)[0]
 
 
 def deleted_record(found: JobRecord, *, now: datetime) -> JobRecord:

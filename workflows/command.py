@@ -1,7 +1,7 @@
 """What workflows are told: arguments of the control updates, and the input of a detached run.
 
 Every command carries the idempotency key of the request behind it: the job keeps its last answers by key, so a repeated
-command changes nothing and is answered as before.
+command changes nothing and is answered as before. Those of holds change nothing when they come again, and are not kept.
 """
 
 from datetime import timedelta

@@ -20,7 +20,7 @@ from workflows.command import (
     TriggerCommand,
 )
 from workflows.contracts import REVISION_MISMATCH
-from workflows.job import Answer, JobDefinition, JobState, Lifecycle, Triggered
+from workflows.job import Answer, JobDefinition, JobRecord, JobState, Lifecycle, Triggered
 from workflows.outbox import job_record
 
 Remembered: TypeAlias = (
@@ -34,7 +34,7 @@ Remembered: TypeAlias = (
     | ResumeCommand
     | TriggerCommand
 )
-"""Commands whose answers are remembered; a redrive is remembered by its run."""
+"""Commands that are answered once, in the order of the turns. All but those of holds are remembered; a redrive is, by its run."""
 
 ANSWERS_KEPT = 100
 """Answers of control updates that a job remembers. The server does not tell a repeated update across continue-as-new."""
@@ -62,26 +62,47 @@ def find_answer(state: JobState, command: Remembered) -> Answer | None:
     return next((each for each in state.answers if each.key == key), None)
 
 
-def with_answer(
+def is_remembered(command: Remembered) -> bool:
+    """Say whether a job remembers what it answered to a command.
+
+    Not to those of holds, which change nothing when they come again: whoever spreads a hold would push out what others ask for.
+    """
+    return not isinstance(command, HoldCommand | ReleaseCommand)
+
+
+def answer_command(
     state: JobState,
     command: Remembered,
     *,
     now: datetime,
     refusal: Refusal | None = None,
     triggered: Triggered | None = None,
-) -> JobState:
-    """Remember what a command was answered. Most are answered by the job as it stands then."""
+) -> tuple[JobState, Answer]:
+    """Answer a command, and remember that where ``is_remembered`` says so. Most are answered by the job as it stands then."""
     state = state.model_copy(update={"version": state.version + 1})
     has_record = not isinstance(command, CancelCommand | TriggerCommand)
     answer = Answer(
         key=answer_key(command),
         at=now,
-        record=job_record(state).model_copy(update={"definition": JobDefinition()}) if has_record else None,
+        record=remembered_record(state) if has_record else None,
         triggered=triggered,
         refusal=refusal.reason if refusal else "",
         refusal_type=refusal.type if refusal else "Conflict",
     )
-    return state.model_copy(update={"answers": (*state.answers, answer)[-ANSWERS_KEPT:]})
+    if not is_remembered(command):
+        return state, answer
+    return state.model_copy(update={"answers": (*state.answers, answer)[-ANSWERS_KEPT:]}), answer
+
+
+def remembered_record(state: JobState) -> JobRecord:
+    """Show a job as an answer keeps it: without what may be long, a hundred times. ``answered_record`` puts it back."""
+    return job_record(state).model_copy(update={"definition": JobDefinition(), "holds": ()})
+
+
+def answered_record(state: JobState, record: JobRecord) -> JobRecord:
+    """Complete what an answer has kept of a job by what it has now."""
+    holds = state.holds if record.lifecycle in FIRING else ()
+    return record.model_copy(update={"definition": state.definition, "holds": holds})
 
 
 def refuse_command(state: JobState, command: Remembered) -> Refusal | None:

@@ -438,7 +438,7 @@ class Answer(Value):
     key: str = ""
     at: datetime
     record: JobRecord | None = None
-    """The job as it then stood, its definition left out; ``None`` for a trigger."""
+    """The job as it then stood, its definition and its holds left out; ``None`` for a trigger."""
 
     triggered: Triggered | None = None
     """Of a trigger."""

@@ -56,10 +56,13 @@ with workflow.unsafe.imports_passed_through():
     )
     from workflows.command_answer import (
         Remembered,
+        answer_command,
+        answer_key,
+        answered_record,
         find_answer,
+        is_remembered,
         refuse_at_sight,
         refuse_command,
-        with_answer,
     )
     from workflows.contracts import (
         BUSY,
@@ -198,6 +201,9 @@ class JobWorkflow:
         self._admitted: dict[str, BackfillAnswer] = {}
         """What backfills were answered in this run, by the keys of their commands."""
 
+        self._unremembered: dict[str, Answer] = {}
+        """What other commands were answered in this run that the state does not remember, by ``answer_key``."""
+
         self._observations: list[Observation] = []
         self._broken: list[BaseException] = []
 
@@ -325,7 +331,7 @@ class JobWorkflow:
     @trigger.validator
     def _check_trigger(self, command: TriggerCommand) -> None:
         queued = tuple(each for each in self._commands if isinstance(each, TriggerCommand))
-        if find_answer(self._state, command) is None and not may_take_payload(self._state, command, queued=queued):
+        if self._find_answer(command) is None and not may_take_payload(self._state, command, queued=queued):
             raise ApplicationError("Payloads of earlier triggers of this job wait already.", type=BUSY)
         self._check(command)
 
@@ -378,24 +384,27 @@ class JobWorkflow:
 
     def _check(self, command: Remembered) -> None:
         """Refuse, without a trace in the history, what cannot be carried out; what was before is answered as before."""
-        refusal = None if find_answer(self._state, command) else refuse_at_sight(self._state, command)
+        refusal = None if self._find_answer(command) else refuse_at_sight(self._state, command)
         if refusal is not None:
             raise ApplicationError(refusal.reason, type=refusal.type, non_retryable=True)
 
     async def _obey(self, command: Remembered) -> JobRecord:
         record = (await self._answer(command)).record
         assert record is not None
-        return record.model_copy(update={"definition": self._state.definition})
+        return answered_record(self._state, record)
 
     async def _answer(self, command: Remembered) -> Answer:
-        if find_answer(self._state, command) is None:
+        if self._find_answer(command) is None:
             self._enqueue(command)
-            await workflow.wait_condition(lambda: find_answer(self._state, command) is not None)
-        answer = find_answer(self._state, command)
+            await workflow.wait_condition(lambda: self._find_answer(command) is not None)
+        answer = self._find_answer(command)
         assert answer is not None
         if answer.refusal:
             raise ApplicationError(answer.refusal, type=answer.refusal_type, non_retryable=True)
         return answer
+
+    def _find_answer(self, command: Remembered) -> Answer | None:
+        return self._unremembered.get(answer_key(command)) or find_answer(self._state, command)
 
     def _notice(self) -> None:
         self._news = True
@@ -554,7 +563,9 @@ class JobWorkflow:
                     self._carry_out(Turn(state=state, cancel=cancel))
                 case _:
                     assert_never(command)
-        self._state = with_answer(self._state, command, now=now, refusal=refusal, triggered=triggered)
+        self._state, answer = answer_command(self._state, command, now=now, refusal=refusal, triggered=triggered)
+        if not is_remembered(command):
+            self._unremembered[answer_key(command)] = answer
         return True
 
     async def _resume(self, command: ResumeCommand, *, now: datetime) -> bool:
