@@ -68,10 +68,8 @@ class Upkeep:
     def _count(self, report: ReconcileReport) -> None:
         self.left.clear()
         self.left.update(report.found)
-        for each in report.differences:
-            if each.mended:
-                self.mended[each.kind.value] += 1
-                self.left[each.kind.value] -= 1
+        self.left.subtract(report.mended_by_kind)
+        self.mended.update(report.mended_by_kind)
 
 
 async def begin_upkeep(client: Client) -> None:

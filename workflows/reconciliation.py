@@ -5,6 +5,7 @@ workflow somebody ended there, because only its owner ends a job, by deleting it
 something else is wrong, and nothing is started.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -71,6 +72,9 @@ class ReconcileReport(Value):
     """Differences by kind."""
 
     mended: int = 0
+    mended_by_kind: dict[str, int] = {}
+    """The same, of all that were found."""
+
     differences: tuple[Difference, ...] = ()
     """The first of them."""
 
@@ -186,13 +190,14 @@ def most_restored(rows: int) -> int:
 def with_differences(report: ReconcileReport, differences: Iterable[Difference]) -> ReconcileReport:
     """Add differences to a report."""
     added = tuple(differences)
-    found = dict(report.found)
-    for each in added:
-        found[each.kind.value] = found.get(each.kind.value, 0) + 1
+    found, mended = Counter(report.found), Counter(report.mended_by_kind)
+    found.update(each.kind.value for each in added)
+    mended.update(each.kind.value for each in added if each.mended)
     return report.model_copy(
         update={
-            "found": found,
-            "mended": report.mended + sum(each.mended for each in added),
+            "found": dict(found),
+            "mended": mended.total(),
+            "mended_by_kind": dict(mended),
             "differences": (*report.differences, *added)[:TOLD],
         }
     )

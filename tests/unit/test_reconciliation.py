@@ -140,6 +140,7 @@ def test_a_report_counts_all_and_names_some() -> None:
     report = with_differences(ReconcileReport(), many)
     assert report.found == {"missing": TOLD + 50}
     assert (report.mended, len(report.differences)) == (TOLD + 49, TOLD)
+    assert report.mended_by_kind == {"missing": TOLD + 49}
     assert not report.is_equal
 
 
