@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
+from starlette.datastructures import URL
 
 from activities.api_key import read_key
 from api.access import CODEC, CODEC_COOKIE, admit
@@ -23,6 +24,7 @@ from api.openapi import CODEC_BODY, problems
 from api.problem import FieldError, InvalidRequest
 from api.request import read_form, read_json
 from api.response import json_response
+from api.server_address import is_loopback
 from api.strict_json import require_fit
 from horarium.encryption import Ciphers
 from workers.settings import variable_of
@@ -88,8 +90,9 @@ async def keep_key(request: Request) -> Response:
         )
         return _page(page, status=HTTPStatus.UNPROCESSABLE_ENTITY)
     else:
-        is_secure = request.url.scheme == "https"
-        answer.set_cookie(CODEC_COOKIE, key, path=CODEC, httponly=True, samesite="strict", secure=is_secure)
+        answer.set_cookie(
+            CODEC_COOKIE, key, path=CODEC, httponly=True, samesite="strict", secure=_is_secure(request.url)
+        )
     return answer
 
 
@@ -108,6 +111,14 @@ def _require_same_site(request: Request) -> None:
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
         raise InvalidRequest(FieldError(parameter="Origin", detail="a key is given on this site's own page"))
+
+
+def _is_secure(url: URL) -> bool:
+    """Say whether a browser shall send the key over TLS alone: not on this machine, where there is none.
+
+    The scheme does not tell of a proxy that ends TLS on another machine.
+    """
+    return url.scheme == "https" or not is_loopback(url.hostname or "")
 
 
 def _page(text: str, *, status: int = HTTPStatus.OK) -> Response:

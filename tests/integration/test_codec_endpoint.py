@@ -150,6 +150,26 @@ async def test_a_browser_is_given_a_key_once(api: httpx.AsyncClient, keys: Path,
     assert (await api.post("/codec/decode", json=body)).status_code == 401
 
 
+@pytest.mark.parametrize(
+    ("host", "secure"),
+    [
+        ("horarium.example.com", True),
+        ("10.0.0.7:8000", True),
+        ("localhost:8000", False),
+        ("127.0.0.1:8000", False),
+        ("[::1]:8000", False),
+    ],
+)
+async def test_a_browser_sends_the_key_over_tls_alone_but_on_this_machine(
+    api: httpx.AsyncClient, sqlite_url: str, host: str, secure: bool
+) -> None:
+    """Behind a proxy that ends TLS, too: what it passes on says ``http``."""
+    key = await add_key(sqlite_url, scope=Scope.READ)
+    kept = await api.post("/codec/key", data={"key": key}, headers={"Host": host})
+    assert kept.status_code == 303
+    assert ("Secure" in kept.headers["set-cookie"].split("; ")) is secure
+
+
 async def test_the_api_does_not_start_with_keys_that_cannot_be_used(tmp_path: Path, sqlite_url: str) -> None:
     """One line says which file, and what is wrong with it."""
     file = tmp_path / "keys"
