@@ -6,6 +6,7 @@ once, because the runs have names of their own.
 
 import hashlib
 from datetime import UTC, datetime
+from typing import Final
 
 from temporalio import activity
 
@@ -18,6 +19,8 @@ from workflows.contracts import ADMIT_FIRES
 from workflows.error import Unavailable
 from workflows.job import JobRecord, Lifecycle
 from workflows.revival import revived_state
+
+UNKNOWN: Final = "the mirror does not know the job; it is looked for again"
 
 
 class BackfillAdmitter:
@@ -54,10 +57,12 @@ class BackfillAdmitter:
         )
 
     async def _ask(self, command: BackfillCommand, request: AdmitRequest) -> BackfillAnswer:
+        """Ask the job. Raises ``Unavailable`` and ``JobIsGone``."""
         tenant, job_id = request.tenant, request.job_id
         record = await self._queries.get_job(tenant, job_id)
         if record is None:
-            return BackfillAnswer(gone="nothing is known of the job any more")
+            # A mirror that was lost is filled again. Until then it does not know what has run either.
+            raise Unavailable(UNKNOWN)
         async with self._control.place(tenant=tenant, job_id=job_id):
             try:
                 return await self._control.backfill(command, tenant=tenant, job_id=job_id)
