@@ -10,6 +10,7 @@ from typing import Final
 from workflows.backfill import StartedFire, answers_for
 from workflows.backfill_record import ExistingRuns
 from workflows.dispatch import backfilled_run, next_attempt
+from workflows.hold import is_held, release_time
 from workflows.job import EarlierDefinition, JobDefinition, JobState, Lifecycle
 from workflows.job_state import find_run
 from workflows.run import RunKind
@@ -52,7 +53,7 @@ class BackfillAnswer(Value):
 
 
 def admit_fires(state: JobState, command: BackfillCommand, *, now: datetime) -> tuple[Turn, BackfillAnswer]:
-    """Dispatch runs of a backfill, whether the job is paused or completed."""
+    """Dispatch runs of a backfill, whether the job is paused, held or completed."""
     if gone := _refuse(state, command):
         return Turn(state=state), BackfillAnswer(gone=gone)
     before = state.active
@@ -99,7 +100,14 @@ def _has_run(state: JobState, nominal: datetime) -> bool:
 def _is_undecided(state: JobState, nominal: datetime) -> bool:
     """Say whether the job itself cannot tell yet what becomes of a fire: its planner does not answer."""
     has_plan = state.plan is not None and state.plan.complete
-    return state.lifecycle is Lifecycle.ACTIVE and nominal > state.high_water and not has_plan
+    is_own = state.lifecycle is Lifecycle.ACTIVE and nominal > state.high_water
+    return is_own and not has_plan and not _falls_into_hold(state, nominal)
+
+
+def _falls_into_hold(state: JobState, nominal: datetime) -> bool:
+    """Say whether holds keep a fire from running. Nothing is planned of them, and without an end nothing at all."""
+    released_at = release_time(state.holds)
+    return is_held(state) and (released_at is None or nominal <= released_at)
 
 
 def _has_room(state: JobState) -> bool:

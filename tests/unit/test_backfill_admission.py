@@ -148,6 +148,25 @@ def test_jobs_that_do_not_fire_are_backfilled(lifecycle: Lifecycle) -> None:
     assert driver.state.lifecycle is lifecycle
 
 
+@pytest.mark.parametrize("seconds", [None, 600])
+def test_a_held_job_is_backfilled_as_a_paused_one_is(seconds: int | None) -> None:
+    """What fell into the hold too, of which nothing is planned; it stays held."""
+    driver = drive()
+    driver.hold("h", until=None if seconds is None else at(seconds))
+    driver.go_to(at(300))
+    driver.state = driver.state.model_copy(update={"plan": None})
+    assert [fire.nominal for fire in admit(driver, -60, 60, 240).started] == [at(-60), at(60), at(240)]
+    assert [hold.hold_id for hold in driver.state.holds] == ["h"]
+
+
+def test_a_fire_after_the_end_of_a_hold_is_the_schedules_own() -> None:
+    """The hold is still there at that moment, and the planner has not answered yet."""
+    driver = drive()
+    driver.hold("h", until=at(90))
+    driver.state = driver.state.model_copy(update={"plan": None})
+    assert [fire.nominal for fire in admit(driver, 60, 120).started] == [at(60)]
+
+
 def test_a_deleted_job_runs_nothing_more_nor_does_another_registration_of_its_id() -> None:
     """The backfill is told why."""
     driver = drive()
