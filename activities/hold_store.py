@@ -186,9 +186,15 @@ class HoldStore:
         query = select(HOLDS).where(or_(_in_force(now), HOLDS.c.released_at > released_after))
         return [_hold_from(row) for row in await self._rows(query)]
 
+    async def list_carried(self) -> list[StoredHold]:
+        """List the holds of all tenants that were released, whenever, and that jobs carry all the same."""
+        query = select(HOLDS).where(HOLDS.c.released_at.is_not(None), self._is_carried())
+        return [_hold_from(row) for row in await self._rows(query)]
+
     async def prune(self, *, before: datetime) -> int:
-        """Forget holds that were over by then; answers how many."""
-        was_over = or_(HOLDS.c.released_at < before, HOLDS.c.until < before)
+        """Forget holds that were over by then, but for those that jobs carry still; answers how many."""
+        is_old = or_(HOLDS.c.released_at < before, HOLDS.c.until < before)
+        was_over = and_(is_old, not_(self._is_carried()))
 
         async def forget() -> int:
             async with writing(self._engine) as connection:
@@ -228,6 +234,16 @@ class HoldStore:
         labels = have_labels(stored.selector, dialect=self._engine.dialect.name)
         is_over = and_(*labels) if labels else true()
         return (*mine, or_(and_(is_over, not_(carries)), and_(not_(is_over), carries)))
+
+    def _is_carried(self) -> ColumnElement[bool]:
+        """Say that a hold is carried by any job that fires, but for it."""
+        if self._engine.dialect.name == POSTGRESQL:
+            each = func.jsonb_object_keys(type_coerce(JOBS.c.holds, JSONB)).table_valued("key").render_derived()
+        else:
+            each = func.json_each(JOBS.c.holds).table_valued("key")
+        carried = select(JOBS.c.tenant, each.c.key).select_from(JOBS).join(each, true())
+        carried = carried.where(JOBS.c.holds.is_not(None), _IS_FIRING)
+        return tuple_(HOLDS.c.tenant, HOLDS.c.hold_id).in_(carried)
 
     def _carries(self, hold_id: str) -> ColumnElement[bool]:
         if self._engine.dialect.name == POSTGRESQL:

@@ -7,6 +7,7 @@ between, or a job slipped through while it was registered, the next look of any 
 import asyncio
 import base64
 import hashlib
+import itertools
 import logging
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -35,7 +36,10 @@ LOOK_AGAIN: Final = timedelta(milliseconds=100)
 LOOK_EVERY: Final = timedelta(seconds=20)
 
 UNFINISHED_FOR: Final = timedelta(days=1)
-"""Since its release, a hold is looked for among jobs: some may have been away."""
+"""Since its release, a hold is looked for among jobs at each look: some may have been away."""
+
+LOOKS_A_LONG_ONE: Final = 15
+"""Every so many, all holds are looked for that were ever released: a job that was away for days may be there again."""
 
 HOLD_ID_PREFIX: Final = "h_"
 
@@ -75,7 +79,7 @@ class HoldService:
         return await self._when_told(stored)
 
     async def release_hold(self, hold_id: str, body: JsonValue, *, tenant: str) -> HoldAnswer:
-        """End a hold before it ends by itself; one that is over stays as it is.
+        """End a hold before it ends by itself; one that is over stays as it is, but jobs that carry it are told again.
 
         Raises:
             InvalidRequest: the body is wrong.
@@ -92,6 +96,8 @@ class HoldService:
                 found = await self._store.release(tenant, hold_id, catch_up=catch_up, now=now) or found
                 note.after = _facts(found)
                 await self._control.spread(hold_id, tenant=tenant)
+        elif await self._store.count_untold(found, now=now):
+            await self._control.spread(hold_id, tenant=tenant)
         return await self._when_told(found)
 
     async def get_hold(self, hold_id: str, *, tenant: str) -> HoldAnswer:
@@ -109,16 +115,19 @@ class HoldService:
 
     async def tell_jobs_for_ever(self) -> None:
         """Look again and again for jobs that are not as the holds say, and have them told."""
-        while True:
+        for number in itertools.count():
             await asyncio.sleep(LOOK_EVERY.total_seconds())
             try:
-                await self._look()
+                await self._look(is_long=number % LOOKS_A_LONG_ONE == 0)
             except Unavailable as error:
                 logger.info("jobs cannot be told of holds now", extra={"error": str(error)})
 
-    async def _look(self) -> None:
+    async def _look(self, *, is_long: bool) -> None:
         now = datetime.now(UTC)
-        for stored in await self._store.list_unfinished(now=now, released_after=now - UNFINISHED_FOR):
+        found = await self._store.list_unfinished(now=now, released_after=now - UNFINISHED_FOR)
+        if is_long:
+            found += [stored for stored in await self._store.list_carried() if stored not in found]
+        for stored in found:
             if not await self._store.count_untold(stored, now=now):
                 continue
             try:

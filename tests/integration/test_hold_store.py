@@ -127,6 +127,28 @@ async def test_after_its_release_those_that_carry_it_are_told_and_after_its_end_
     assert await desk.holds.release("default", "never", catch_up=None, now=minute(40)) is None
 
 
+async def test_a_job_that_carries_what_was_released_long_ago_is_found_and_the_hold_kept_for_it(desk: Desk) -> None:
+    """It was away when it was released, for years, and is there again; what no job carries, or a deleted one, is forgotten."""
+    years = 5 * 366 * 24 * 60
+    stored, other = await desk.holds.add(hold()), await desk.holds.add(hold("h_other"))
+    in_force = await desk.holds.add(hold("h_in_force"))
+    await desk.holds.add(hold("h_theirs", tenant="acme"))
+    await desk.write("away", FINANCE, stored.hold, in_force.hold, Hold(hold_id="h_theirs", at=NOON))
+    record = await desk.write("gone", FINANCE, other.hold)
+    deleted = record.model_copy(update={"lifecycle": Lifecycle.DELETED, "version": record.version + 1})
+    await desk._writer.write(MirrorBatch(job=deleted))
+    for tenant, hold_id in (("default", "h_one"), ("default", "h_other"), ("acme", "h_theirs")):
+        await desk.holds.release(tenant, hold_id, catch_up=None, now=minute(1))
+    assert await desk.holds.list_unfinished(now=minute(years), released_after=minute(years - 1)) == [in_force]
+    assert await desk.holds.prune(before=minute(years)) == 2
+    [found] = await desk.holds.list_carried()
+    assert found.hold == stored.hold
+    assert await desk.untold(found, at=years) == [Untold("away", False)]
+    await desk.write("away", FINANCE)
+    assert await desk.holds.list_carried() == []
+    assert await desk.holds.prune(before=minute(years)) == 1
+
+
 async def test_what_has_ended_by_itself_is_not_released_afterwards(desk: Desk) -> None:
     """It is over, and stays as it is."""
     await desk.holds.add(hold(until=60))

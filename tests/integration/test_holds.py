@@ -12,6 +12,9 @@ from tests.api_stack import ApiStack
 from tests.command import run
 from tests.eventually import eventually
 from tests.temporal_servers import unique
+from workflows.command import HoldCommand
+from workflows.contracts import UPDATE_HOLD, job_workflow_id
+from workflows.job import DEFAULT_TENANT, Hold
 
 EVERY_SECOND: dict[str, Any] = {"name": "noop", "schedule": "@every 1s", "time_critical": True}
 WEEKLY: dict[str, Any] = {"name": "noop", "schedule": "0 9 * * 1"}
@@ -189,6 +192,26 @@ class TestHold:
         assert twice["released_at"] == released["released_at"]
         changes = await read(api, "/audit?action=hold.release")
         assert [each["subject"] for each in changes].count(first["hold_id"]) == 1
+
+    async def test_a_job_that_carries_what_was_released_before_is_let_go_by_another_release(
+        self, api: httpx.AsyncClient, api_stack: ApiStack, team: str
+    ) -> None:
+        """One that was away then, and was restored as it had been."""
+        path = await create(api, team)
+        made = await hold(api, team)
+        await post(api, f"/holds/{made['hold_id']}/release")
+        job_id = path.removeprefix("/jobs/")
+        handle = (await api_stack.temporal()).get_workflow_handle(job_workflow_id(tenant=DEFAULT_TENANT, job_id=job_id))
+
+        async def carries_it() -> bool:
+            command = HoldCommand(key=unique("key"), hold=Hold(hold_id=made["hold_id"], at=datetime.now(UTC)))
+            await handle.execute_update(UPDATE_HOLD, command)
+            return not await is_free(api, path)
+
+        await eventually(carries_it)
+        released = await post(api, f"/holds/{made['hold_id']}/release")
+        assert (released["state"], released["held"]) == ("released", 0)
+        assert await is_free(api, path)
 
     async def test_holds_are_listed_and_noted(self, api: httpx.AsyncClient, team: str) -> None:
         """In force by default; the audit log has who did what."""
