@@ -21,6 +21,8 @@ from tests.temporal_servers import unique
 from tests.workflow.harness import QUICK, Harness, JobCode, chain_of, every, is_gapless, job, running
 from tests.workflow.test_long_sleep import until_asleep
 from workers.devserver import DevServer
+from workers.encryption_use import count_keys_in_use
+from workers.settings import Settings
 from workflows.job import Backoff, Isolation
 from workflows.run import PayloadOverride, RunStatus
 from workflows.target import ActivityTarget
@@ -130,6 +132,33 @@ async def begins_with_key(harness: Harness, job_id: str, key_id: str) -> bool:
     """Whether the present run of a job, and of the sleeper, needs no other key than this one."""
     latest = await harness.handle(job_id).fetch_history()
     return {key_id_of(payload) for event in latest.events for payload in payloads_in(event)} == {key_id}
+
+
+@pytest.mark.parametrize("memo", [None, {"about": SECRET}], ids=["without a memo", "with one"])
+async def test_a_key_is_in_use_as_long_as_an_open_history_holds_it(
+    temporal_server: DevServer, memo: dict[str, str] | None
+) -> None:
+    """What a process told a workflow that still wrote with the old key, after the workflow went on with the new one."""
+    old, new = new_key(unique("old")), new_key(unique("new"))
+    settings = Settings(temporal_address=temporal_server.options.address)
+    client = await connect_with(temporal_server, new, old)
+    handle = await client.start_workflow(
+        "Waiting", SECRET, id=unique("job/default/waiting"), task_queue=unique("nobody"), memo=memo
+    )
+
+    async def counted() -> tuple[int, int]:
+        counts = await count_keys_in_use(settings)
+        return counts[new.key_id], counts[old.key_id]
+
+    async def is_counted(*expected: int) -> bool:
+        return await counted() == expected
+
+    await eventually(partial(is_counted, 1, 0))
+    late = await connect_with(temporal_server, old, new)
+    await late.get_workflow_handle(handle.id).signal("told", SECRET)
+    assert await counted() == (1, 1)
+    await handle.terminate()
+    await eventually(partial(is_counted, 0, 0))
 
 
 async def test_workers_with_old_keys_destroy_nothing(temporal_server: DevServer) -> None:
