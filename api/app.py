@@ -237,6 +237,7 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
         links=links,
         audit=audit,
         most_fires=settings.max_backfill_fires,
+        runs_kept=settings.run_retention,
     )
     redriver = Redriver(queries=queries, control=control, writer=writer)
     app.state.dead_letters = DeadLetterService(

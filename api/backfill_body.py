@@ -1,7 +1,7 @@
 """What a backfill is asked with, and how it is answered. Pure."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -143,6 +143,23 @@ def read_backfill(value: JsonValue, *, timezone: str, now: datetime) -> AskedBac
         )
         raise InvalidRequest(FieldError(pointer="/to", detail=detail))
     return AskedBackfill(start=start, end=end, body=body)
+
+
+def require_remembered(asked: AskedBackfill, *, registered_at: datetime, kept: timedelta, now: datetime) -> None:
+    """Refuse to pass over the runs of a time whose runs may have been forgotten: they would run again.
+
+    A job has forgotten nothing until it has been registered for as long as runs are ``kept`` after their end.
+
+    Raises ``InvalidRequest``.
+    """
+    is_known = now - asked.start <= kept or now - registered_at <= kept
+    if is_known or asked.body.existing is not ExistingRuns.SKIP:
+        return
+    detail = (
+        f"lies before {now - kept:%Y-%m-%dT%H:%M:%SZ}; runs that ended before that are forgotten (HORARIUM_RUN_RETENTION), and "
+        "would not be skipped: give a later time, or existing: run_again, which runs all of them"
+    )
+    raise InvalidRequest(FieldError(pointer="/from", detail=detail))
 
 
 def require_few(count: FireCount, *, most: int) -> None:

@@ -1,7 +1,7 @@
 """What the routes of backfills promise: they are begun once, read, and steered."""
 
 from contextlib import AbstractAsyncContextManager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -22,6 +22,7 @@ from api.backfill_body import (
     read_cancelling,
     read_steering,
     require_few,
+    require_remembered,
 )
 from api.caller import CALLER
 from api.registration import new_command_key
@@ -58,8 +59,9 @@ class BackfillService:
         links: TemporalLinks,
         audit: Audit,
         most_fires: int,
+        runs_kept: timedelta,
     ) -> None:
-        """``most_fires``: of one backfill."""
+        """``most_fires``: of one backfill. ``runs_kept``: so long after their end runs are forgotten."""
         self._jobs = jobs
         self._queries = queries
         self._control = control
@@ -68,12 +70,13 @@ class BackfillService:
         self._links = links
         self._audit = audit
         self._most_fires = most_fires
+        self._runs_kept = runs_kept
 
     async def begin(self, job_id: str, body: JsonValue, *, tenant: str, key: str | None) -> Begun:
         """Begin a backfill, or say what it would do. Repeated with its key, it is the same one.
 
         Raises:
-            InvalidRequest: the body is wrong, the range lies in the future, or has too many fires.
+            InvalidRequest: the body is wrong, the range lies in the future or where runs are forgotten, or has too many fires.
             NotFound: there never was such a job.
             Conflict: it is deleted, or has many backfills already.
             Unavailable: it may have begun all the same.
@@ -84,6 +87,7 @@ class BackfillService:
         asked = read_backfill(body, timezone=schedule.timezone, now=now)
         if found.lifecycle is Lifecycle.DELETED:
             raise Conflict("the job is deleted")
+        require_remembered(asked, registered_at=found.registered_at, kept=self._runs_kept, now=now)
         count = await to_thread.run_sync(
             partial(count_fires, schedule, job_id=job_id, start=asked.start, end=asked.end)
         )

@@ -41,7 +41,10 @@ def create_backfill(
     end: Annotated[str, typer.Option("--to", help="Last nominal time, inclusive; not in the future.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say how many fires there are, and do nothing.")] = False,
     existing: Annotated[
-        str | None, typer.Option(help="skip or run_again: what becomes of times that have a run. Default: skip.")
+        str | None,
+        typer.Option(
+            help="skip or run_again: what becomes of times that have a run. Default: skip, as far back as runs are kept."
+        ),
     ] = None,
     max_concurrent: Annotated[int | None, typer.Option(help="Runs under way at once. Default: 1.")] = None,
     rate: Annotated[float | None, typer.Option(help="Runs begun a minute, at most. Default: no bound.")] = None,
@@ -56,7 +59,7 @@ def create_backfill(
     from api.cli_client import open_client
 
     if dry_run:
-        return _preview(job, start, end, as_json=as_json)
+        return _preview(job, start, end, existing=existing, as_json=as_json)
     with open_client() as client:
         backfill = client.backfills.create(
             job,
@@ -132,12 +135,12 @@ def cancel_backfill(
     _show(cancelled, as_json=as_json)
 
 
-def _preview(job: str, start: str, end: str, *, as_json: bool) -> None:
+def _preview(job: str, start: str, end: str, *, existing: str | None, as_json: bool) -> None:
     from api.cli_client import open_client, print_json
     from api.cli_table import print_line
 
     with open_client() as client:
-        found = client.backfills.preview(job, start=start, end=end)
+        found = client.backfills.preview(job, start=start, end=end, existing=existing)
     print_json(found) if as_json else print_line(_preview_line(found))
 
 

@@ -7,8 +7,11 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import update
 
 from activities.backfill_control import BackfillControl
+from activities.database import open_database, writing
+from activities.tables import JOBS
 from api.steer_service import new_request_id
 from tests.api_stack import ApiStack
 from tests.command import run
@@ -57,6 +60,15 @@ async def refused(api: httpx.AsyncClient, path: str, body: Any, *, status: int =
     assert answer.status_code == status, answer.text
     problem: dict[str, Any] = answer.json()
     return problem
+
+
+async def register_long_ago(stack: ApiStack, job_id: str) -> None:
+    """Let the mirror say that a job was registered a year ago."""
+    engine = open_database(stack.database_url)
+    year_ago = datetime.now(UTC) - timedelta(days=365)
+    async with writing(engine) as connection:
+        await connection.execute(update(JOBS).where(JOBS.c.job_id == job_id).values(registered_at=year_ago))
+    await engine.dispose()
 
 
 class TestAsking:
@@ -124,6 +136,26 @@ class TestAsking:
         centuries = {"from": "0001-01-01T00:00Z", "to": "2026-06-08T00:00Z"}
         [error] = (await refused(api, path, centuries))["errors"]
         assert "fires; one backfill has at most 10000" in error["detail"]
+
+    async def test_no_runs_are_passed_over_that_are_forgotten(
+        self, api: httpx.AsyncClient, api_stack: ApiStack
+    ) -> None:
+        """They would run again: so it is refused, of a dry run too, unless all are to. A young job has forgotten none."""
+        path = await create(api, {**HOURLY, "enabled": False})
+        now = datetime.now(UTC)
+        old = {"from": (now - timedelta(days=91)).isoformat(), "to": (now - timedelta(days=90)).isoformat()}
+        late = {"from": (now - timedelta(days=89)).isoformat(), "to": (now - timedelta(days=88)).isoformat()}
+        dry = {"dry_run": True}
+        assert (await post(api, f"{path}/backfills", old | dry))["total"] == 24
+        await register_long_ago(api_stack, path.removeprefix("/jobs/"))
+        for asked in (old, old | dry):
+            [error] = (await refused(api, path, asked))["errors"]
+            assert error["pointer"] == "/from"
+            assert error["detail"].startswith(f"lies before {now - timedelta(days=90):%Y-%m-%dT}")
+            assert "existing: run_again" in error["detail"]
+        assert (await post(api, f"{path}/backfills", old | dry | {"existing": "run_again"}))["total"] == 24
+        assert (await post(api, f"{path}/backfills", late | dry))["total"] == 24
+        assert await read(api, f"{path}/backfills") == []
 
     async def test_local_times_are_those_of_the_jobs_zone(self, api: httpx.AsyncClient) -> None:
         """As the schedule is read."""
@@ -322,6 +354,8 @@ class TestCommandLine:
         def tell() -> None:
             counted = horarium(*arguments, "--dry-run").stdout
             assert counted == "5 fires from 2026-06-01T00:00:00Z to 2026-06-01T04:00:00Z\n"
+            unknown = horarium(*arguments, "--dry-run", "--existing", "perhaps", expect=2).stderr
+            assert "use one of skip, run_again" in unknown
             watched = horarium(*arguments, "--watch").stdout.splitlines()
             assert watched[-1].endswith("is done: 5 of 5 fires (5 succeeded)")
             name = watched[-1].split()[1]

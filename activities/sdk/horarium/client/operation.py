@@ -239,9 +239,9 @@ class BackfillOperations:
         return Sent(names=(job_id,), body=body, key=idempotency_key)
 
     @operation("POST", f"{PREFIX}/jobs/{{job_id}}/backfills", BackfillPreview)
-    def preview(self, job_id: str, *, start: Time, end: Time) -> Sent:
+    def preview(self, job_id: str, *, start: Time, end: Time, existing: str | None = None) -> Sent:
         """Say what a backfill would do, and do nothing."""
-        return Sent(names=(job_id,), body=given(**{"from": start, "to": end}, dry_run=True))
+        return Sent(names=(job_id,), body=given(**{"from": start, "to": end}, existing=existing, dry_run=True))
 
     @operation("GET", f"{PREFIX}/backfills/{{backfill_id}}", Backfill)
     def get(self, backfill_id: str) -> Sent:
