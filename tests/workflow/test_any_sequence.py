@@ -140,7 +140,7 @@ class Model:
         """The first wanted fire that is to come."""
         if self.pause is not None:
             return None
-        horizon = now + timedelta(seconds=10 * self.grid.seconds)
+        horizon = now + timedelta(seconds=10 * self.grid.seconds * (1 + len(self.consumed)))
         coming = (nominal for nominal, wanted in self.grid.fires(now, horizon) if wanted)
         return next(nominal for nominal in coming if nominal not in self.consumed)
 
