@@ -1,11 +1,13 @@
 """The command line for tests: inside their own process, where it costs nothing to start, or as a process, as people run it."""
 
 import io
+import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import Final
 from unittest.mock import patch
@@ -38,10 +40,23 @@ def run(*arguments: str, stdin: str = "", url: str = NO_API, expect: int = 0) ->
         patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()))),
         redirect_stdout(stdout),
         redirect_stderr(stderr),
+        _logging_put_back(),
         ThreadPoolExecutor(1) as elsewhere,
     ):
         code = elsewhere.submit(run_command).result()
     return _checked(code, Said(stdout.getvalue(), stderr.getvalue()), expect=expect)
+
+
+@contextmanager
+def _logging_put_back() -> Iterator[None]:
+    """Undo what a command sets of logging, which takes the process for its own."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.handlers[:] = handlers
 
 
 def run_process(*arguments: str, stdin: str = "", url: str = NO_API, expect: int = 0) -> Said:

@@ -154,7 +154,7 @@ async def check_counts(queries: Queries, log: Path) -> None:
     for job_id in (FAST, CATCHING_UP, SLEEPER):
         runs = await runs_of(queries, job_id)
         assert {run.run_id for run in runs if run.status is RunStatus.SUCCESS} <= set(calls)
-        dispatched = sorted((run for run in runs if run.fence), key=lambda run: run.dispatched_at or run.created_at)
+        dispatched = sorted((run for run in runs if run.fence), key=when_dispatched)
         fences = [run.fence for run in dispatched]
         assert fences == sorted(set(fences))
         dead = [run for run in runs if run.status is RunStatus.DEAD]
@@ -162,6 +162,11 @@ async def check_counts(queries: Queries, log: Path) -> None:
         record = await queries.get_job("default", job_id)
         assert record is not None
         assert record.counts.dead == len(dead)
+
+
+def when_dispatched(run: Run) -> tuple[datetime, int]:
+    """Order runs as they were dispatched; those of one moment by their fences, which have to be different all the same."""
+    return run.dispatched_at or run.created_at, run.fence
 
 
 async def lose_temporal(stack: Stack) -> datetime:

@@ -107,6 +107,7 @@ async def test_every_client_encrypts_where_there_are_keys(
 ) -> None:
     """There is one place that makes clients. A file that everybody may read is said so, once."""
     monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(tmp_path / "none.toml"))
+    caplog.set_level("WARNING")
     file = keys_file(tmp_path / "keys", "a")
     plain = await open_client(Settings(temporal_address="127.0.0.1:1"), name="test")
     assert not is_encrypting(plain.data_converter)
