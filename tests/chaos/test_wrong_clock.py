@@ -15,7 +15,7 @@ from tests.chaos.stack import Stack, register
 from tests.eventually import eventually
 from tests.wrong_clock import clock_of_children
 from workflows.contracts import scheduled_run_id
-from workflows.job import JobDefinition
+from workflows.job import JobDefinition, OverlapPolicy
 from workflows.run import Outcome, Run, RunStatus
 from workflows.schedule import IntervalRule, Schedule
 from workflows.target import ActivityTarget
@@ -133,12 +133,13 @@ def calls_by_worker(sink: Path) -> Counter[str]:
 
 
 def tracing(period: timedelta) -> JobDefinition:
-    """A job that leaves traces."""
+    """A job that leaves traces. A fire that its killed worker has delayed by a period keeps the next one from nothing."""
     return JobDefinition(
         name="leave_trace",
         schedule=Schedule(rule=IntervalRule(every=period), jitter_window_seconds=0),
         target=ActivityTarget(activity="leave_trace"),
         heartbeat_timeout=timedelta(seconds=3),
+        overlap=OverlapPolicy.ALLOW,
     )
 
 
