@@ -57,7 +57,7 @@ def fingerprint(*parts: object) -> str:
 
 def encode_cursor(position: Position, *, listing: str) -> str:
     """Write a position of the listing with this fingerprint."""
-    text = json.dumps([listing, position.backwards, *position.key], separators=(",", ":"))
+    text = json.dumps([listing, position.backwards, *position.key], separators=(",", ":"), ensure_ascii=False)
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 

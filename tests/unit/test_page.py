@@ -17,11 +17,22 @@ def _cursor_of(value: object) -> str:
     return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"])), min_size=2, max_size=2), st.booleans())
+PART = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=170)
+"""Four bytes a character make two of them as long as a cursor may be."""
+
+
+@given(st.lists(PART, min_size=2, max_size=2), st.booleans())
 def test_a_cursor_reads_back_as_the_position_it_was_made_from(key: list[str], backwards: bool) -> None:
     """Whatever stands in an id, and in both directions."""
     position = Position(tuple(key), backwards)
     assert decode_cursor(encode_cursor(position, listing=LISTING), listing=LISTING, key_length=2) == position
+
+
+def test_a_cursor_of_the_longest_parts_reads_back() -> None:
+    """Whatever they are written in."""
+    for letter in ("a", '"', "ü", "時", "\U0001f552"):
+        position = Position((letter * 170, letter * 170), backwards=True)
+        assert decode_cursor(encode_cursor(position, listing=LISTING), listing=LISTING, key_length=2) == position
 
 
 @pytest.mark.parametrize(
