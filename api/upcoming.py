@@ -1,7 +1,7 @@
 """The fires of a job that lie ahead of its high-water mark: those to come, and those that nobody has decided yet. Pure."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from api.answer import FireAnswer
@@ -49,7 +49,8 @@ def undecided_entries(record: JobRecord, *, start: datetime, end: datetime, now:
 
     While its worker keeps up these are those between nominal and target time; of a paused or held job, all that fell into that.
     """
-    after = max(record.high_water, start - _JUST_BEFORE)
+    earliest = datetime.min.replace(tzinfo=UTC) + _JUST_BEFORE
+    after = max(record.high_water, max(start, earliest) - _JUST_BEFORE)
     if record.lifecycle not in FIRING or after >= end:
         return []
     still = standstill(record)

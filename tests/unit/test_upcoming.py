@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from api.answer import lag_of
 from api.next_run import with_next_run
 from api.upcoming import undecided_entries, upcoming_fires
@@ -110,6 +112,15 @@ def test_what_is_decided_is_not_told_again() -> None:
     after = NOON + timedelta(minutes=15)
     assert not undecided_entries(record_of(HOURLY, high_water=after), start=NOON, end=after, now=after)
     assert undecided_entries(record_of(HOURLY), start=after, end=after, now=after)[0].first == after
+
+
+@pytest.mark.parametrize("lifecycle", [Lifecycle.ACTIVE, Lifecycle.PAUSED])
+def test_a_range_may_begin_with_time_itself(lifecycle: Lifecycle) -> None:
+    """No moment that can be asked for is too early to be answered."""
+    first = datetime.min.replace(tzinfo=UTC)
+    record = record_of(HOURLY, lifecycle=lifecycle)
+    assert sum(entry.count for entry in undecided_entries(record, start=first, end=NOON + HOUR, now=NOON + HOUR)) == 1
+    assert not undecided_entries(record, start=first, end=first, now=NOON)
 
 
 def test_a_held_job_fires_after_the_hold_or_nobody_knows_when() -> None:
