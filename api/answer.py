@@ -98,7 +98,10 @@ class JobSummary(BaseModel):
     owner: str
     labels: dict[str, str]
 
-    counts: JobCounts
+    counts: JobCounts = Field(
+        description="Since the registration. `started` are scheduled and catch-up runs, which `max_runs` bounds; "
+        "`succeeded` and `dead` are those of triggers, backfills and redrives as well."
+    )
     active_runs: int
     waiting_runs: int
     last_run_id: str | None

@@ -283,7 +283,9 @@ def _broken_rules(body: JobBody) -> Iterator[FieldError]:
 
 def _needless_settings(body: JobBody, schedule: Schedule) -> Iterator[str]:
     """Warn of settings that are accepted and do nothing, or do more than their author may think."""
-    given = body.model_fields_set
+    # A patched or exported body spells defaults out, which its author has not thought of.
+    fields = JobBody.model_fields
+    given = {name for name in body.model_fields_set if getattr(body, name) != fields[name].default}
     if body.if_past is not None and not isinstance(schedule.rule, OneOffRule):
         yield "if_past has an effect only with a schedule that fires once"
     if "max_delay_seconds" in given and body.missed_window is not CatchUpPolicy.DEADLINE:

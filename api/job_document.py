@@ -13,6 +13,7 @@ from api.alert_body import describe_alerts
 from api.answer import spell_rule
 from api.job_body import DEFAULT_HEARTBEAT, JobBody
 from api.merge_patch import merge_patch
+from api.problem import FieldError, InvalidRequest
 from workflows.job import JobDefinition, JobRecord, Lifecycle
 from workflows.schedule import Schedule
 from workflows.target import Target, natural_downstream
@@ -21,6 +22,9 @@ _JSON: Final[TypeAdapter[JsonValue]] = TypeAdapter(JsonValue)
 
 _SAME: Final = {"max_retries": "max_attempts", "max_attempts": "max_retries"}
 """Two names for one thing: who gives one means it in the place of the other."""
+
+_RULES: Final = ("cron", "every", "at", "rrule")
+"""The members of a schedule of which it has exactly one."""
 
 JsonObject = dict[str, JsonValue]
 
@@ -86,12 +90,14 @@ def patched_document(document: JsonObject, patch: JsonObject) -> JsonObject:
     """Apply a merge patch to a body.
 
     A target of another kind replaces the whole target. Where ``null`` has a meaning of its own in a body, it keeps it.
+    Raises ``InvalidRequest`` for a schedule that would have two rules.
     """
     base = {name: value for name, value in document.items() if _SAME.get(name) not in patch or name in patch}
     if _changes_kind(base.get("target"), patch.get("target")):
         del base["target"]
     merged = merge_patch(base, patch)
     assert isinstance(merged, dict)
+    _refuse_two_rules(base.get("schedule"), merged.get("schedule"))
     kept: JsonObject = {name: None for name in JobBody.keeps_null if name in patch and patch[name] is None}
     return {**merged, **kept}
 
@@ -100,6 +106,19 @@ def _changes_kind(target: JsonValue, patch: JsonValue) -> bool:
     if not isinstance(target, dict) or not isinstance(patch, dict) or "kind" not in patch:
         return False
     return str(patch["kind"]).lower() != target.get("kind")
+
+
+def _refuse_two_rules(old: JsonValue, merged: JsonValue) -> None:
+    """Say where the second rule comes from, which the caller did not write."""
+    if not isinstance(old, dict) or not isinstance(merged, dict) or sum(name in merged for name in _RULES) < 2:
+        return
+    had = next(name for name in _RULES if name in old)
+    reason = (
+        f"a schedule is exactly one of {', '.join(_RULES[:-1])} and {_RULES[-1]}; the patch is merged with the job's"
+    )
+    raise InvalidRequest(
+        FieldError(pointer="/schedule", detail=f'{reason}, which has {had}: give "{had}": null as well')
+    )
 
 
 def _schedule_fields(schedule: Schedule) -> JsonObject:

@@ -125,8 +125,11 @@ def test_a_patch_never_leads_to_two_schedules() -> None:
     """SB-079: another kind of schedule replaces the first, or is refused; a grid keeps its anchor."""
     hourly = define(schedule={"every": "PT1H", "anchor": "2026-01-01T00:30:00Z"})
     assert patched(hourly, {"schedule": "0 0 * * *"}).schedule == define(schedule="0 0 * * *").schedule
-    with pytest.raises(Exception, match="exactly one of cron"):
+    with pytest.raises(Exception, match="exactly one of cron") as refusal:
         patched(hourly, {"schedule": {"cron": "0 0 * * *"}})
+    assert 'give "every": null as well' in str(refusal.value)
+    other = patched(hourly, {"schedule": {"at": "2030-01-01T09:00:00Z", "every": None, "anchor": None}})
+    assert other.schedule == define(schedule="2030-01-01T09:00:00Z").schedule
     assert patched(hourly, {"schedule": {"every": "PT2H"}}).schedule.rule.anchor == hourly.schedule.rule.anchor  # type: ignore[union-attr]
 
 
@@ -143,3 +146,12 @@ def test_a_patch_never_leads_to_two_schedules() -> None:
 def test_definitions_are_compared_as_json_is(one: JsonValue, other: JsonValue, same: bool) -> None:
     """SB-062: neither the order of members nor 60 for 60.0 makes a difference; true is not 1."""
     assert is_same_definition(define(payload=one), define(payload=other)) is same
+
+
+def test_a_patch_is_not_warned_about_what_it_does_not_name() -> None:
+    """The body that is patched spells out all the defaults; what the job was given once is still warned of."""
+    unlike = define(max_buffered=7)
+    for definition, count in ((define(), 0), (unlike, 1)):
+        document = job_document(definition, job_id="j", enabled=True)
+        request = read_job(patched_document(document, {"schedule": "@hourly"}), default_id="j")
+        assert len(request.warnings) == count
