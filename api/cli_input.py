@@ -34,8 +34,39 @@ class CommandFailed(Exception):
         self.code = code
 
 
+_REPEATED_LIMIT: Final = 100_000
+"""Far beyond what people repeat, and read in a second."""
+
+
 class YamlLoader(yaml.SafeLoader):
     """YAML without its own idea of times, which the API reads better: they stay text."""
+
+    def compose_document(self) -> yaml.Node | None:
+        """Read a document, unless its aliases make it much larger than what is written."""
+        node = super().compose_document()
+        distinct: dict[int, int | None] = {}
+        if node is not None and _written_out(node, distinct) - len(distinct) > _REPEATED_LIMIT:
+            problem = f"aliases repeat more than {_REPEATED_LIMIT} values"
+            raise yaml.composer.ComposerError(problem=problem, problem_mark=node.start_mark)
+        return node
+
+
+def _written_out(node: yaml.Node, sizes: dict[int, int | None]) -> int:
+    """Count the values of a document with its aliases written out; ``sizes`` remembers those of each node."""
+    known = sizes.get(id(node), 0)
+    if known is None:
+        raise yaml.composer.ComposerError(problem="an alias stands within its own anchor", problem_mark=node.start_mark)
+    if known:
+        return known
+    sizes[id(node)] = None
+    inner: list[yaml.Node] = []
+    if isinstance(node, yaml.SequenceNode):
+        inner = node.value
+    elif isinstance(node, yaml.MappingNode):
+        inner = [each for pair in node.value for each in pair]
+    size = 1 + sum(_written_out(each, sizes) for each in inner)
+    sizes[id(node)] = size
+    return size
 
 
 YamlLoader.yaml_implicit_resolvers = {
@@ -153,6 +184,8 @@ def _read_yaml(text: bytes, *, name: str) -> JsonValue:
         mark = getattr(error, "problem_mark", None)
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         raise BadInput(f"{_shown(name)}: not YAML: {getattr(error, 'problem', None) or 'unreadable'}{place}") from error
+    except RecursionError as error:
+        raise BadInput(f"{_shown(name)}: not YAML: nested too deeply") from error
     except InvalidRequest as error:
         raise BadInput(f"{_shown(name)}: {'; '.join(map(describe_field_error, error.errors))}") from error
 

@@ -149,7 +149,9 @@ def _list_files(name: str) -> Iterator[str]:
         return
     for file in sorted(path.rglob("*")):
         hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
-        if file.suffix in SUFFIXES and file.is_file() and not hidden:
+        # A link to nothing is told of where it is read: what it stood for must not be taken for removed.
+        is_there = file.is_file() or (file.is_symlink() and not file.exists())
+        if file.suffix in SUFFIXES and is_there and not hidden:
             yield str(file)
 
 
@@ -158,9 +160,15 @@ def _read_file(name: str, found: ReadFiles) -> None:
     text = read_bytes(name)
     # YAML takes all of JSON but its tabs, which stand in no string there.
     text = text.replace(b"\t", b" ") if name.endswith(".json") else text
-    loader = YamlLoader(text) if _is_text(text) else None
-    if loader is None:
+    if not _is_text(text):
         found.errors.append(FileError(file=shown, line=1, detail="not UTF-8"))
+        return
+    try:
+        loader = YamlLoader(text)
+    except yaml.reader.ReaderError as error:
+        # Before there are marks. The position is of a character where the text is, not of a byte.
+        line = text.decode("utf-8-sig")[: error.position].count("\n") + 1
+        found.errors.append(FileError(file=shown, line=line, detail=f"not YAML: {error.reason}"))
         return
     try:
         while loader.check_node():

@@ -11,6 +11,7 @@ import yaml
 
 from api.apply_plan import OWNER_LABEL, Action, ApplyPlan, Present, make_plan, with_owner
 from api.cli_apply import check_examples, job_file_schema
+from api.cli_input import BadInput
 from api.job_body import read_job
 from api.job_document import job_document
 from api.job_file import BadFiles, find_example_file, read_job_files, read_requests
@@ -92,6 +93,29 @@ class TestReading:
             "5.yaml:2: there is no 'job' beside a list of jobs",
             "6.yaml:1: not UTF-8",
         ]
+
+    def test_what_is_no_text_and_what_its_aliases_blow_up_is_refused_at_once(self, tmp_path: Path) -> None:
+        """A control character, ten aliases in ten of ten of ten, and an alias within itself, each with its line."""
+        layers = [f"  a{number}: &a{number} [{', '.join([f'*a{number - 1}'] * 10)}]" for number in range(1, 9)]
+        start = "job_id: b\nname: noop\nschedule: '@daily'\npayload:\n  a0: &a0 [1]\n"
+        (tmp_path / "1.yaml").write_bytes(b"job_id: a\nname: \x00\n")
+        (tmp_path / "2.yaml").write_text(start + "\n".join(layers) + "\n")
+        (tmp_path / "3.yaml").write_text("job_id: c\nname: noop\nschedule: '@daily'\npayload: &p [*p, *p]\n")
+        (tmp_path / "4.yaml").write_text(
+            "job_id: d\nname: noop\nschedule: '@daily'\npayload: {a: &p [1], b: [*p, *p]}\n"
+        )
+        assert errors_of(tmp_path) == [
+            "1.yaml:2: not YAML: special characters are not allowed",
+            "2.yaml:1: not YAML: aliases repeat more than 100000 values",
+            "3.yaml:4: not YAML: an alias stands within its own anchor",
+        ]
+
+    def test_a_link_to_nothing_is_no_file_that_was_taken_away(self, tmp_path: Path) -> None:
+        """With --prune its jobs would be removed."""
+        (tmp_path / "1.yaml").write_text(GOOD)
+        (tmp_path / "2.yaml").symlink_to(tmp_path / "nowhere")
+        with pytest.raises(BadInput, match=r"2\.yaml: No such file"):
+            read_job_files([str(tmp_path)])
 
     def test_times_stay_as_they_are_written(self, tmp_path: Path) -> None:
         """Local ones are the job's zone's, as in the API."""
