@@ -307,6 +307,19 @@ class Queries:
         )
         return [backfill_from(_mapping(row)) for row in await self._rows(query)]
 
+    async def read_unfinished_backfills(
+        self, *, after: tuple[str, str] | None = None, limit: int = 100
+    ) -> list[BackfillRecord]:
+        """Read backfills of all tenants that are not over as far as the mirror knows, in the order of tenant and id.
+
+        From the one with ``after`` on. Reads all backfills.
+        """
+        keys = (BACKFILLS.c.tenant, BACKFILLS.c.backfill_id)
+        query = select(BACKFILLS).where(BACKFILLS.c.status.in_(OPEN_BACKFILLS)).order_by(*keys)
+        if after is not None:
+            query = query.where(tuple_(*keys) > tuple_(*(literal(each, KEY) for each in after)))
+        return [backfill_from(_mapping(row)) for row in await self._rows(query.limit(page_size(limit)))]
+
     async def list_backfills(
         self, tenant: str, job_id: str, *, cursor: str | None = None, limit: int = 50
     ) -> Page[BackfillRecord]:

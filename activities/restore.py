@@ -5,7 +5,7 @@ what may have had effects is not run again (``revival``); starts have a rate, be
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -17,7 +17,7 @@ from activities.job_control import JobControl
 from activities.mirror_writer import MirrorRefused, MirrorWriter
 from activities.queries import Queries
 from workflows.contracts import job_workflow_id, run_workflow_id
-from workflows.error import HorariumError, Unavailable
+from workflows.error import HorariumError, NotFound, Unavailable
 from workflows.job import JobRecord, Lifecycle
 from workflows.revival import CLUSTER_LOSS, Loss, Remains, restore_job
 from workflows.run import Run
@@ -66,8 +66,14 @@ class RestoreReport:
     in_doubt: int = 0
     """Fires of about the time of the loss; the same holds for them."""
 
+    backfills: int = 0
+    """Backfills that were not over, and go on."""
+
+    ended_backfills: int = 0
+    """Backfills that were not over and cannot go on. They are cancelled, and say why."""
+
     failed: tuple[str, ...] = ()
-    """Jobs that could not be restored, each with the reason. Another restore tries them again."""
+    """Jobs and backfills that could not be restored, each with the reason. Another restore tries them again."""
 
 
 class Restorer:
@@ -84,7 +90,7 @@ class Restorer:
         tell: Callable[[RestoreReport], None] = lambda report: None,
     ) -> None:
         """``tell`` hears how far it is, after each page of jobs."""
-        self._client = client
+        self._glance = TemporalGlance(client)
         self._queries = queries
         self._writer = writer
         self._control = control
@@ -116,23 +122,15 @@ class Restorer:
 
         async def restore(record: JobRecord) -> JobOutcome:
             async with room:
-                return await self._restore_with_patience(record, lost_at=lost_at)
+                return await with_patience(
+                    lambda: self.restore_one(record, lost_at=lost_at), about=f"{record.tenant}/{record.job_id}"
+                )
 
         return list(await asyncio.gather(*map(restore, filter(needs_a_look, page))))
 
-    async def _restore_with_patience(self, record: JobRecord, *, lost_at: datetime) -> "JobOutcome":
-        for attempt in range(1, TRIES + 1):
-            try:
-                return await self.restore_one(record, lost_at=lost_at)
-            except (HorariumError, RPCError) as error:
-                if attempt == TRIES or isinstance(error, MirrorRefused):
-                    return JobOutcome(failure=f"{record.tenant}/{record.job_id}: {error}")
-                await asyncio.sleep(TRY_AGAIN_AFTER.total_seconds())
-        raise AssertionError("the last try has returned")
-
     async def restore_one(self, record: JobRecord, *, lost_at: datetime, loss: Loss = CLUSTER_LOSS) -> "JobOutcome":
         """Let one job go on that lost its workflow at ``lost_at``. Raises ``HorariumError``, and may be done again then."""
-        if await self._is_open(job_workflow_id(tenant=record.tenant, job_id=record.job_id)):
+        if await self._glance.is_open(job_workflow_id(tenant=record.tenant, job_id=record.job_id)):
             return JobOutcome(untouched=1)
         is_over = record.lifecycle in (Lifecycle.COMPLETED, Lifecycle.DELETED)
         remains = await self._find_remains(record)
@@ -160,16 +158,7 @@ class Restorer:
         )
 
     async def _is_running(self, run: Run, *, tenant: str) -> bool:
-        return run.detached and await self._is_open(run_workflow_id(tenant=tenant, run_id=run.run_id))
-
-    async def _is_open(self, workflow_id: str) -> bool:
-        try:
-            described = await self._client.get_workflow_handle(workflow_id).describe()
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return False
-            raise Unavailable(f"Temporal does not answer: {error.message}") from error
-        return described.status is WorkflowExecutionStatus.RUNNING
+        return run.detached and await self._glance.is_open(run_workflow_id(tenant=tenant, run_id=run.run_id))
 
     async def _pace(self) -> None:
         """Wait for this job's turn."""
@@ -179,16 +168,54 @@ class Restorer:
         await asyncio.sleep(at - now)
 
 
+class TemporalGlance:
+    """Which workflows there are. Every look raises ``Unavailable`` when Temporal does not answer."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def is_open(self, workflow_id: str) -> bool:
+        """Say whether a workflow goes on."""
+        return await self._status_of(workflow_id) is WorkflowExecutionStatus.RUNNING
+
+    async def knows(self, workflow_id: str) -> bool:
+        """Say whether there is, or not long ago was, a workflow of this id."""
+        return await self._status_of(workflow_id) is not None
+
+    async def _status_of(self, workflow_id: str) -> WorkflowExecutionStatus | None:
+        try:
+            described = await self._client.get_workflow_handle(workflow_id).describe()
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return None
+            raise Unavailable(f"Temporal does not answer: {error.message}") from error
+        return described.status
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobOutcome:
-    """What became of one job, to be added up."""
+    """What became of one job, or of one backfill, to be added up."""
 
     started: int = 0
     untouched: int = 0
     tidied: int = 0
     lost_runs: int = 0
     in_doubt: int = 0
+    backfills: int = 0
+    ended_backfills: int = 0
     failure: str | None = None
+
+
+async def with_patience(restore: Callable[[], Awaitable[JobOutcome]], *, about: str) -> JobOutcome:
+    """Try a few times, and say what failed where it is in vain."""
+    for attempt in range(1, TRIES + 1):
+        try:
+            return await restore()
+        except (HorariumError, RPCError) as error:
+            if attempt == TRIES or isinstance(error, MirrorRefused | NotFound):
+                return JobOutcome(failure=f"{about}: {error}")
+            await asyncio.sleep(TRY_AGAIN_AFTER.total_seconds())
+    raise AssertionError("the last try has returned")
 
 
 def add_outcomes(report: RestoreReport, outcomes: Iterable[JobOutcome]) -> RestoreReport:
@@ -201,6 +228,8 @@ def add_outcomes(report: RestoreReport, outcomes: Iterable[JobOutcome]) -> Resto
         tidied=report.tidied + sum(each.tidied for each in found),
         lost_runs=report.lost_runs + sum(each.lost_runs for each in found),
         in_doubt=report.in_doubt + sum(each.in_doubt for each in found),
+        backfills=report.backfills + sum(each.backfills for each in found),
+        ended_backfills=report.ended_backfills + sum(each.ended_backfills for each in found),
         failed=(*report.failed, *(each.failure for each in found if each.failure is not None)),
     )
 

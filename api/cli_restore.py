@@ -33,7 +33,7 @@ def run_restore(*, lost_at: str | None, rate: float, dry_run: bool, as_json: boo
     else:
         _print_report(report, dry_run=dry_run)
     if report.failed:
-        raise CommandFailed(f"{len(report.failed)} jobs were not restored; run it again")
+        raise CommandFailed(f"{len(report.failed)} jobs or backfills were not restored; run it again")
 
 
 def _read_moment(text: str | None) -> datetime | None:
@@ -54,6 +54,11 @@ def _print_report(report: RestoreReport, *, dry_run: bool) -> None:
     print_line(f"{report.started} jobs {would}started; {report.untouched} are there, and {would}left alone.")
     print_line(f"{report.lost_runs} runs were under way and are {would}dead letters: horarium dead-letters list.")
     print_line(f"{report.in_doubt} fires of about that time may have run; they are {would}dead letters too.")
+    print_line(f"{report.backfills} backfills that were not over {would}started again, behind what they have run.")
+    if report.ended_backfills:
+        print_line(
+            f"{report.ended_backfills} backfills cannot go on and {would or 'are '}cancelled; their reasons say why."
+        )
     if report.tidied:
         print_line(f"{report.tidied} jobs are over; only their last runs {would}ended.")
     for failure in report.failed:

@@ -5,11 +5,13 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
+from activities.backfill_control import BackfillControl
+from activities.backfill_restore import BackfillRestorer
 from activities.database import InvalidDatabaseUrl, Limits, open_database
 from activities.job_control import JobControl
 from activities.mirror_writer import MirrorWriter, WriterOptions
 from activities.queries import Queries
-from activities.restore import RestoreOptions, Restorer, RestoreReport
+from activities.restore import RestoreOptions, Restorer, RestoreReport, TemporalGlance
 from workers.connection import enter_namespace, register_search_attributes
 from workers.settings import InvalidSettings, Settings, variable_of
 
@@ -20,7 +22,7 @@ PATIENCE: Final = timedelta(seconds=15)
 async def restore(
     settings: Settings, options: RestoreOptions, *, tell: Callable[[RestoreReport], None]
 ) -> RestoreReport:
-    """Restore every job of the mirror; waits for Temporal and its namespace as long as it takes.
+    """Restore every job of the mirror, and its backfills; waits for Temporal and its namespace as long as it takes.
 
     Raises ``InvalidSettings``, ``ServerTooOld``, and ``Unavailable`` when the mirror cannot be read.
     """
@@ -36,7 +38,15 @@ async def restore(
         client = (await enter_namespace(settings, name="horarium-restore")).client
         control = JobControl(client, find_search_attributes=partial(register_search_attributes, client))
         restorer = Restorer(client, queries=queries, writer=writer, control=control, options=options, tell=tell)
-        return await restorer.restore(now=datetime.now(UTC))
+        report = await restorer.restore(now=datetime.now(UTC))
+        backfills = BackfillRestorer(
+            glance=TemporalGlance(client),
+            queries=queries,
+            writer=writer,
+            control=BackfillControl(client),
+            options=options,
+        )
+        return await backfills.restore(report)
     finally:
         await writer.close()
         await queries.close()

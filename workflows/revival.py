@@ -106,7 +106,7 @@ def restore_job(remains: Remains, *, lost_at: datetime, now: datetime, loss: Los
     """
     state = revived_state(remains.record, last=remains.last, now=now)
     kept = tuple(run for run in remains.open_runs if run.run_id in remains.still_running)
-    lost = [_as_lost(run, now=now, loss=loss) for run in remains.open_runs if run.run_id not in remains.still_running]
+    lost = [as_lost(run, now=now, loss=loss) for run in remains.open_runs if run.run_id not in remains.still_running]
     carried = _carried_fire(remains.record)
     is_to_come = carried is not None and carried.fire.target > lost_at
     state = state.model_copy(update={"active": kept, "carried": (carried,) if carried and is_to_come else ()})
@@ -121,7 +121,8 @@ def restore_job(remains: Remains, *, lost_at: datetime, now: datetime, loss: Los
     return Restoration(state=state, rows=rows, lost_runs=len(lost), in_doubt=len(in_doubt))
 
 
-def _as_lost(run: Run, *, now: datetime, loss: Loss) -> Run:
+def as_lost(run: Run, *, now: datetime, loss: Loss) -> Run:
+    """End a run that was under way."""
     was_dispatched = run.attempt > 0 or run.dispatched_at is not None
     return run.model_copy(
         update={

@@ -15,6 +15,7 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
+from activities.backfill_control import BackfillControl
 from activities.job_control import JobControl
 from activities.queries import Queries, RunFilter
 from activities.redrive import Redriver
@@ -23,6 +24,8 @@ from tests.chaos.test_kill_nine import grid, nominal_times
 from tests.eventually import eventually
 from tests.worker_process import environment
 from workers.devserver import DevServer
+from workflows.backfill import BackfillState, first_record
+from workflows.backfill_record import BackfillRecord, BackfillStatus
 from workflows.contracts import job_workflow_id
 from workflows.job import CatchUpPolicy, JobDefinition, LedgerEntry, RetryPolicy
 from workflows.revival import CLUSTER_LOST
@@ -37,6 +40,11 @@ CODE = Path(__file__).parents[1] / "integration" / "failing_jobs.py"
 SECOND = timedelta(seconds=1)
 
 FAST, CATCHING_UP, SLEEPER, LONG_RUN = "fast", "catching-up", "sleeper", "long-run"
+
+BACKFILLED = "backfilled"
+NIGHT = datetime(2026, 6, 1, tzinfo=UTC)
+HOURS = 15
+"""Fires of the backfill: one in two seconds, so that the loss falls into it."""
 
 
 def job(rule: Rule, log: Path, *, how: str = "fine", **fields: Any) -> JobDefinition:
@@ -77,7 +85,7 @@ async def stack(tmp_path: Path, postgresql_url: str) -> AsyncIterator[Stack]:
 async def test_every_job_is_restored_and_nothing_runs_twice(
     stack: Stack, queries: Queries, tmp_path: Path, postgresql_url: str
 ) -> None:
-    """Jobs on timers, asleep, and in the middle of a run; the server dies with its disk, and comes back empty 8 s later."""
+    """Jobs on timers, asleep, amid a run and amid a backfill; the server dies with its disk, and comes back empty 8 s later."""
     log = tmp_path / "calls.jsonl"
     log.touch()
     client = await stack.connect()
@@ -90,8 +98,11 @@ async def test_every_job_is_restored_and_nothing_runs_twice(
     await register(client, SLEEPER, job(IntervalRule(every=15 * SECOND), log))
     at = started.replace(microsecond=0) + 2 * SECOND
     await register(client, LONG_RUN, job(OneOffRule(at=at), log, how="timeout", timeout=timedelta(minutes=2)))
+    await register(client, BACKFILLED, job(IntervalRule(every=timedelta(hours=1)), log))
+    asked = await begin_backfill(client, job(IntervalRule(every=timedelta(hours=1)), log))
     await eventually(lambda: is_running(queries, LONG_RUN))
     await eventually(lambda: successes(queries, FAST, at_least=6))
+    await eventually(lambda: successes(queries, BACKFILLED, at_least=2))
 
     lost_at = await lose_temporal(stack)
     await asyncio.sleep(8)
@@ -99,14 +110,16 @@ async def test_every_job_is_restored_and_nothing_runs_twice(
     client = await stack.connect()
 
     dry = await restore(stack, postgresql_url, lost_at, "--dry-run")
-    assert (dry["started"], dry["untouched"], dry["tidied"]) == (3, 0, 1)
+    assert (dry["started"], dry["untouched"], dry["tidied"], dry["backfills"]) == (4, 0, 1, 1)
     assert not await is_open(client, FAST)
     restoring = datetime.now(UTC)
     report = await restore(stack, postgresql_url, lost_at)
-    assert (report["started"], report["untouched"], report["tidied"], report["failed"]) == (3, 0, 1, [])
+    assert (report["started"], report["untouched"], report["tidied"], report["failed"]) == (4, 0, 1, [])
+    assert (report["backfills"], report["ended_backfills"]) == (1, 0)
     assert report["lost_runs"] >= 1
     again = await restore(stack, postgresql_url, lost_at)
-    assert (again["started"], again["untouched"], again["lost_runs"], again["in_doubt"]) == (0, 3, 0, 0)
+    assert (again["started"], again["untouched"], again["lost_runs"], again["in_doubt"]) == (0, 4, 0, 0)
+    assert again["backfills"] == 0
 
     restored = datetime.now(UTC)
     for job_id, period in ((FAST, SECOND), (CATCHING_UP, 2 * SECOND), (SLEEPER, 15 * SECOND)):
@@ -120,6 +133,7 @@ async def test_every_job_is_restored_and_nothing_runs_twice(
         assert set(expected) <= set(times), stack.logs()
     await check_policies(queries, lost_at=lost_at, restoring=restoring)
     await check_counts(queries, log)
+    await check_backfill(queries, asked, log)
 
     [long_run] = await runs_of(queries, LONG_RUN)
     assert (long_run.status, long_run.outcome) == (RunStatus.DEAD, Outcome.RAN)
@@ -129,6 +143,36 @@ async def test_every_job_is_restored_and_nothing_runs_twice(
     redrive = await redriver.redrive(long_run.run_id, tenant="default")
     await eventually(lambda: successes(queries, LONG_RUN, at_least=1))
     assert (calls_in(log)[long_run.run_id], calls_in(log)[redrive.run_id]) == (1, 1)
+
+
+async def begin_backfill(client: Client, definition: JobDefinition) -> BackfillRecord:
+    """Ask for a backfill, as the API does."""
+    times = {"start": NIGHT, "end": NIGHT + (HOURS - 1) * timedelta(hours=1), "requested_at": datetime.now(UTC)}
+    about = {"tenant": "default", "job_id": BACKFILLED, "backfill_id": "night", "total": HOURS, "rate_per_minute": 30}
+    record = first_record(BackfillRecord.model_validate(about | times))
+    await BackfillControl(client).begin(BackfillState(record=record, definition=definition))
+    return record
+
+
+async def check_backfill(queries: Queries, asked: BackfillRecord, log: Path) -> None:
+    """It comes to its end: every fire has one run, which was called once, or is a dead letter of the loss."""
+
+    async def is_done() -> BackfillRecord:
+        found = await queries.get_backfill("default", asked.backfill_id)
+        assert found is not None
+        assert found.status is BackfillStatus.DONE, found
+        return found
+
+    done = await eventually(is_done, limit=timedelta(seconds=90))
+    runs = await runs_of(queries, BACKFILLED)
+    assert Counter(run.scheduled_at for run in runs) == Counter(NIGHT + n * timedelta(hours=1) for n in range(HOURS))
+    dead = [run for run in runs if run.status is RunStatus.DEAD]
+    assert all((run.reason or "").startswith(CLUSTER_LOST) for run in dead), dead
+    # One at a time: what was under way, or may have been.
+    assert len(dead) <= 1
+    assert (done.succeeded, done.dead, done.skipped) == (HOURS - len(dead), len(dead), 0)
+    calls = calls_in(log)
+    assert {calls[run.run_id] for run in runs if run.status is RunStatus.SUCCESS} == {1}
 
 
 async def all_known() -> bool:
