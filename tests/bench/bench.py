@@ -5,6 +5,7 @@ end after the budget is left out, and is reported too.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -39,11 +40,10 @@ from tests.bench.statistic import median
 PATIENCE = 3
 """Times as long as planned, and a minute, a step may take."""
 
-SLEEPERS_SHARE = 0.95
-"""Fires a second that sleepers are due at, of those that jobs on the long sleep held. A sleeper fires once and does not sleep
-again, which costs a quarter less."""
+SLEEPERS_SHARE = 0.7
+"""Fires a second that sleepers are due at, of those that jobs on the long sleep held: that was for seconds, this is for minutes."""
 
-SLEEPERS_SLOWEST, SLEEPERS_FASTEST = 25, 50
+SLEEPERS_FASTEST = 50
 
 DST_SECONDS, DATABASE_SECONDS = 10, 4
 
@@ -185,10 +185,9 @@ class Bench:
     def _paced(self) -> SleepersPlan:
         plan = self._plan.sleepers
         held = [rate.held for rate in self.results.rate.get(Column.LONG_SLEEP, ())]
-        if not held or plan.fire_rate < SLEEPERS_SLOWEST:
+        if not held or not median(held):
             return plan
-        rate = round(SLEEPERS_SHARE * median(held))
-        return replace(plan, fire_rate=min(max(rate, SLEEPERS_SLOWEST), SLEEPERS_FASTEST))
+        return replace(plan, fire_rate=min(math.ceil(SLEEPERS_SHARE * median(held)), SLEEPERS_FASTEST))
 
     def _mirror_steps(self, measures: Sequence[Measure]) -> Iterator[Step]:
         if Measure.MIRROR in measures:

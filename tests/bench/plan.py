@@ -76,7 +76,7 @@ FULL: Final = Plan(
     # Ten fires a second.
     cache=Load(jobs=500, period=50, warm=2, window=14),
     cache_slots=20,
-    sleepers=SleepersPlan(jobs=20_000, registered=500, start_rate=240, fire_rate=46),
+    sleepers=SleepersPlan(jobs=20_000, registered=500, start_rate=150, fire_rate=46, fire_seconds=435),
     mirror_seconds=3,
     # Light, so that ratios mean something on a machine that does other things as well.
     tuning=Load(jobs=30, period=3, warm=3, window=15),
@@ -94,7 +94,7 @@ QUICK: Final = Plan(
     large_burst=60,
     cache=Load(jobs=60, period=10, warm=2, window=6),
     cache_slots=20,
-    sleepers=SleepersPlan(jobs=300, registered=30, start_rate=30, fire_rate=10),
+    sleepers=SleepersPlan(jobs=300, registered=30, start_rate=30, fire_rate=10, fire_seconds=30),
     mirror_seconds=1,
     tuning=Load(jobs=20, period=2, warm=2, window=6),
     tuning_burst=30,
@@ -150,7 +150,7 @@ def takes_rate(column: Column, *, run: int) -> bool:
 
 def sleepers_seconds(plan: SleepersPlan) -> float:
     """Expect so long for the sleepers."""
-    return STAND_SECONDS + plan.jobs / plan.start_rate + 10 + plan.jobs / plan.fire_rate + 3
+    return STAND_SECONDS + 1.3 * plan.jobs / plan.start_rate + 10 + plan.due / plan.fire_rate + 3
 
 
 def cache_seconds(plan: Plan) -> float:

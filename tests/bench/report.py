@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench.column import TITLES, Column
-from tests.bench.machine import CORES
+from tests.bench.machine import CORES, additions_a_second
 from tests.bench.others.comparison import Comparison, Loss
 from tests.bench.requirement import Line
 from tests.bench.result import Results
@@ -97,7 +97,8 @@ def list_notes(results: Results, *, runs: int) -> list[str]:
     others = results.strangers
     return [
         f"Measured on {datetime.now(UTC):%Y-%m-%d} in {results.seconds / 60:.1f} minutes, {runs} alternating runs; Python "
-        f"{platform.python_version()}, {_server_version()}, {CORES} cores.",
+        f"{platform.python_version()}, {_server_version()}, {CORES} cores, each of which adds "
+        f"{additions_a_second() / 1e6:.0f} million numbers a second in a loop of plain Python.",
         *([f"Other processes used {median(others):.0%} of the machine, {max(others):.0%} at most."] if others else []),
         *(f"Not measured: {failure.what}: {failure.reason}." for failure in results.failures),
     ]

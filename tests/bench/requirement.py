@@ -156,7 +156,7 @@ def _cache_lines(cache: dict[Column, list[Cache]]) -> Iterator[Line]:
 
 def _sleeper_lines(found: Sleepers) -> Iterator[Line]:
     asleep = (found.worker_bytes_asleep - found.worker_bytes_before) / found.jobs
-    fired = (found.worker_bytes_fired - found.worker_bytes_tenth_fired) / (found.jobs - found.jobs // 10)
+    fired = (found.worker_bytes_fired - found.worker_bytes_tenth_fired) / (found.due - found.due // 10)
     p99 = percentile([*found.lateness, *[math.inf] * found.lost], 0.99)
     on_time = not found.lost and not found.repeated and p99 < TOO_LATE
     rows: Sequence[tuple[str, str, str, bool | None]] = (
@@ -166,7 +166,7 @@ def _sleeper_lines(found: Sleepers) -> Iterator[Line]:
         ("  server memory, bytes a job", f"{found.server_bytes:,.0f}", "", None),
         ("  Temporal's database, bytes a job", f"{found.database_bytes:,.0f}", "", None),
         ("  mirror, bytes a job", f"{found.mirror_bytes:,.0f}", "", None),
-        ("  fires a second when due", f"{found.fires_a_second:.0f}", "", None),
+        ("  came due; fires a second", f"{found.due:,}; {found.fires_a_second:.0f}", "", None),
         (
             "  lateness p99 (worst), s; lost; twice",
             f"{p99:.2f} ({max(found.lateness, default=math.nan):.2f}); {found.lost}; {found.repeated}",

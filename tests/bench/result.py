@@ -69,6 +69,9 @@ class Sleepers:
     """Many jobs that sleep the long way."""
 
     jobs: int
+    due: int
+    """Of them, those that came due while it was measured: a slow machine's worker fires fewer a second."""
+
     asleep_at_once: int
     """Fewer only where some were due before the last was started."""
 

@@ -1,11 +1,12 @@
 """Twenty thousand jobs that sleep the long way: what they hold while they sleep, and whether all of them fire on time.
 
 Compressed in time and not in number. Nine in ten are put to sleep without waking a worker: started as the next run of a job that
-continues as new with a backoff, with its plan in its state. Then all come due, spread over each second, at a rate that one
-worker holds. Each has one fire.
+continues as new with a backoff, with its plan in its state. Then they come due, spread over each second, at a rate that one
+worker holds, for as long as is planned: on a slow machine some are still asleep at the end. Each has one fire.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,14 @@ ASLEEP_WITHIN = timedelta(minutes=1)
 SETTLED_WITHIN = 10
 """Seconds from the last start until the first job is due."""
 
+PROBES = 200
+"""Jobs started first, due in a year, to see how many a second this machine starts."""
+
+START_SLACK = 1.3
+"""Times as long as starting should take, before the first job is due."""
+
+YEAR = 365 * 86_400
+
 GIVE_UP_AFTER = 30
 """Seconds without any fire."""
 
@@ -53,17 +62,26 @@ class Plan:
     """Of them, as anybody registers them: woken, planned, mirrored and put to sleep by the worker."""
 
     start_rate: float
-    """Jobs a second that are taken in at least; decides when the first one is due."""
+    """Jobs a second that are taken in, about; what is found decides when the first one is due."""
 
     fire_rate: int
     """Jobs due in each second."""
+
+    fire_seconds: int
+    """In which they come due."""
+
+    @property
+    def due(self) -> int:
+        """Jobs that come due."""
+        return min(self.jobs, self.fire_rate * self.fire_seconds)
 
 
 async def measure_sleepers(plan: Plan, tell: Tell) -> Sleepers:
     """Put them to sleep, look, and let them fire."""
     async with standing(Column.LONG_SLEEP) as stand:
         databases, server = stand.database_bytes(), stand.memory()[0]
-        first_due = int(time.time() + plan.jobs / plan.start_rate + SETTLED_WITHIN)
+        start_rate = await _probe(stand.client, tell)
+        first_due = math.ceil(time.time() + START_SLACK * plan.jobs / start_rate + SETTLED_WITHIN)
         jobs = [BenchJob(f"sleeper-{n}", DAY, first_due + n // plan.fire_rate) for n in range(plan.jobs)]
         usual, others = jobs[: plan.registered], jobs[plan.registered :]
         begin = time.time()
@@ -75,12 +93,14 @@ async def measure_sleepers(plan: Plan, tell: Tell) -> Sleepers:
         started = time.time() - begin
         asleep, database = stand.memory(), stand.database_bytes()[0] - databases[0]
         asleep_at_once = plan.jobs - len(stand.log.starts())
-        tenth = await _let_fire(stand, jobs[: plan.jobs // 10], tell)
+        due = jobs[: plan.due]
+        tenth = await _let_fire(stand, due[: plan.due // 10], tell)
         tenth_fired = stand.memory()[1]
-        last = max(tenth, await _let_fire(stand, jobs, tell))
-        seen = look(stand.log, jobs, first_due, jobs[-1].offset + 1)
+        last = max(tenth, await _let_fire(stand, due, tell))
+        seen = look(stand.log, due, first_due, due[-1].offset + 1)
         return Sleepers(
             jobs=plan.jobs,
+            due=plan.due,
             asleep_at_once=asleep_at_once,
             started_a_second=plan.jobs / started,
             worker_bytes_before=before,
@@ -95,6 +115,14 @@ async def measure_sleepers(plan: Plan, tell: Tell) -> Sleepers:
             lost=seen.lost,
             repeated=seen.repeated,
         )
+
+
+async def _probe(client: Client, tell: Tell) -> float:
+    """Start a few, and say how many a second that were."""
+    due = int(time.time()) + YEAR
+    begin = time.time()
+    await _start_all([BenchJob(f"probe-{n}", DAY, due) for n in range(PROBES)], _put_to_sleep(client), tell)
+    return PROBES / (time.time() - begin)
 
 
 async def _start_all(jobs: Sequence[BenchJob], start: Callable[[BenchJob], Awaitable[None]], tell: Tell) -> None:

@@ -138,6 +138,7 @@ def test_a_lost_fire_is_late_beyond_measure(lost: int, met: bool) -> None:
 def _sleepers(*, asleep: int = 100_000_000, fired: int = 110_000_000, late: float = 0.2, lost: int = 0) -> Sleepers:
     return Sleepers(
         jobs=20_000,
+        due=20_000,
         asleep_at_once=20_000,
         started_a_second=200,
         worker_bytes_before=100_000_000,
