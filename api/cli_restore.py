@@ -49,11 +49,11 @@ def _tell(report: RestoreReport) -> None:
 
 
 def _print_report(report: RestoreReport, *, dry_run: bool) -> None:
-    would = "would be " if dry_run else ""
+    would, are = ("would be ", "would be") if dry_run else ("", "are")
     print_line(f"Temporal is taken to be lost at {report.lost_at.isoformat()}.")
     print_line(f"{report.started} jobs {would}started; {report.untouched} are there, and {would}left alone.")
-    print_line(f"{report.lost_runs} runs were under way and are {would}dead letters: horarium dead-letters list.")
-    print_line(f"{report.in_doubt} fires of about that time may have run; they are {would}dead letters too.")
+    print_line(f"{report.lost_runs} runs were under way and {are} dead letters: horarium dead-letters list.")
+    print_line(f"{report.in_doubt} fires of about that time may have run; they {are} dead letters too.")
     print_line(f"{report.backfills} backfills that were not over {would}started again, behind what they have run.")
     if report.ended_backfills:
         print_line(
