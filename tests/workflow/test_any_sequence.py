@@ -1,14 +1,21 @@
 """Jobs on the real workflow, led through any sequence of what people and machines do to them, beside a model of plain arithmetic.
 
-The server skips time, so that hours pass in moments. Hypothesis chooses the steps; after each of them the mirror must tell each
-fire that is due once, with the outcome that the model has for it, and the next fire must be the model's. Workers stay: a server
-that skips time waits for those that leave it (``tests/chaos`` kills them on one that does not).
+Hypothesis chooses the steps; after each of them the mirror must tell each fire that is due once, with the outcome that the model
+has for it, the next fire must be the model's, and every backfill must have run what it was asked for.
+
+On a server that skips time hours pass in moments, but its workers stay and nothing is backfilled. It never takes a workflow task
+back from the queue of a worker that keeps the workflow in its cache, neither after the queue's timeout nor when the worker says
+goodbye: whatever has left in that way waits forever. Workers without a cache can be restarted there, but each of their tasks is a
+replay, and the timer that it cancels may fire before it ends; then it is refused and never given out again. After backfills its
+clock stands still now and then, with no workflow of theirs left and no task out. So workers are restarted and backfills asked for
+on the real server, where seconds are seconds.
 """
 
 import asyncio
 import os
-from collections.abc import Coroutine, Iterator, Mapping
-from contextlib import AsyncExitStack
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, TypeVar
@@ -17,27 +24,23 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
-from temporalio.testing import WorkflowEnvironment
 
-from tests.eventually import eventually
+from tests.eventually import LIMIT, eventually
+from tests.temporal_servers import connect_to
 from tests.unit.job_driver import TICK, Grid
 from tests.unit.job_driver import every as grid_schedule
-from tests.workflow.harness import Harness, MemoryMirror, job, skipping_time
+from tests.workflow.harness import Harness, MemoryMirror, job, running, skipping_time
+from workers.devserver import DevServer
+from workflows.backfill_record import BackfillStatus, ExistingRuns
 from workflows.job import CatchUpPolicy, JobDefinition, Lifecycle, PausedFires
-from workflows.run import Outcome, RunKind, RunStatus
+from workflows.run import Outcome, Run, RunKind, RunStatus
 
 LONG = os.environ.get("HORARIUM_CHAOS") == "long"
 
 Answer = TypeVar("Answer")
 
-CLEAR = timedelta(seconds=5)
-"""Nothing is done so shortly before a fire: what comes first would be the machine's business, not the model's."""
-
-GRIDS = st.builds(
-    Grid,
-    seconds=st.sampled_from([60, 900, 3_600]),
-    excluded_minutes=st.sampled_from([frozenset[int](), frozenset({1, 2, 15, 45})]),
-)
+GRIDS: st.SearchStrategy[Grid] = st.runner().flatmap(lambda machine: machine.stage.pace.grids)
+"""Schedules that fit the pace of time."""
 
 PERIODS = st.sampled_from([0.3, 1.0, 2.6])
 """How long time passes, in periods of the schedule."""
@@ -68,6 +71,14 @@ class PauseSpan:
         return self.begun < nominal and (self.ended is None or nominal <= self.ended)
 
 
+@dataclass(frozen=True)
+class Backfilled:
+    """A backfill: the fires of its range, and those of them that it runs."""
+
+    total: int
+    run: frozenset[datetime]
+
+
 @dataclass
 class Model:
     """What must become of every fire, by the times at which things were done."""
@@ -75,6 +86,7 @@ class Model:
     eras: list[Era]
     pauses: list[PauseSpan] = field(default_factory=list)
     consumed: set[datetime] = field(default_factory=set)
+    backfills: dict[str, Backfilled] = field(default_factory=dict)
 
     @property
     def grid(self) -> Grid:
@@ -136,6 +148,14 @@ class Model:
             held |= {Outcome.RAN, Outcome.COALESCED, Outcome.MISSED, Outcome.DROPPED} if wanted else set()
         return frozenset(held)
 
+    def backfill(
+        self, backfill_id: str, fires: frozenset[datetime], existing: ExistingRuns, *, live: frozenset[datetime]
+    ) -> None:
+        """Run the fires of a range, or those that have no run. ``live`` are fires of the job's own that have one."""
+        run_before = live.union(*(each.run for each in self.backfills.values()))
+        run = fires - run_before if existing is ExistingRuns.SKIP else fires
+        self.backfills[backfill_id] = Backfilled(len(fires), run)
+
     def next_fire(self, now: datetime) -> datetime | None:
         """The first wanted fire that is to come."""
         if self.pause is not None:
@@ -149,7 +169,7 @@ def told_fires(mirror: MemoryMirror, job_id: str, grids: Mapping[int, Grid], mod
     """Expand a job's runs and ledger to the outcome of each fire. A fire that is told twice raises."""
     told: dict[datetime, Outcome] = {}
     for run in mirror.runs.get(job_id, {}).values():
-        if run.kind is not RunKind.MANUAL:
+        if run.kind in (RunKind.SCHEDULED, RunKind.CATCH_UP):
             assert run.scheduled_at not in told, f"{run.scheduled_at} has two runs"
             told[run.scheduled_at] = run.outcome
     for entry in mirror.ledger.get(job_id, {}).values():
@@ -166,17 +186,54 @@ def told_fires(mirror: MemoryMirror, job_id: str, grids: Mapping[int, Grid], mod
     return told
 
 
-class Stage:
-    """A server that skips time, and workers, for all examples of a test."""
+Sleep = Callable[[timedelta], Awaitable[None]]
 
-    def __init__(self) -> None:
+
+@dataclass(frozen=True)
+class Pace:
+    """How time passes on a server, and what fits it."""
+
+    grids: st.SearchStrategy[Grid]
+    clear: timedelta
+    """Nothing is done so shortly before a fire: what comes first would be the machine's business, not the model's."""
+
+    patience: timedelta = LIMIT
+    has_time: bool = True
+    """Whether a test can wait until time has passed."""
+
+
+SKIPPED = Pace(
+    grids=st.builds(
+        Grid,
+        seconds=st.sampled_from([60, 900, 3_600]),
+        excluded_minutes=st.sampled_from([frozenset[int](), frozenset({1, 2, 15, 45})]),
+    ),
+    clear=timedelta(seconds=5),
+)
+
+REAL = Pace(
+    grids=st.builds(Grid, seconds=st.sampled_from([4, 6])),
+    clear=timedelta(seconds=1.5),
+    # What a worker takes along is asked for or run again after some time.
+    patience=3 * LIMIT,
+)
+
+STANDING = replace(REAL, grids=st.builds(Grid, seconds=st.just(3_600)), has_time=False)
+
+
+class Stage:
+    """A server and workers, for all examples of a test."""
+
+    def __init__(self, pace: Pace, opening: AbstractAsyncContextManager[tuple[Sleep, Harness]]) -> None:
+        self.pace = pace
+        self.sleep: Sleep
+        self.harness: Harness
         self._runner = asyncio.Runner()
         self._stack = AsyncExitStack()
-        self.environment: WorkflowEnvironment
-        self.harness: Harness
+        self._opening = opening
 
     def __enter__(self) -> "Stage":
-        self.environment, self.harness = self.run(self._stack.enter_async_context(skipping_time()))
+        self.sleep, self.harness = self.run(self._stack.enter_async_context(self._opening))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -186,6 +243,24 @@ class Stage:
     def run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         """Do something while the workers work."""
         return self._runner.run(work)
+
+
+@asynccontextmanager
+async def in_skipped_time() -> AsyncIterator[tuple[Sleep, Harness]]:
+    """On a server of its own whose clock jumps."""
+    async with skipping_time() as (environment, harness):
+        yield environment.sleep, harness
+
+
+@asynccontextmanager
+async def in_real_time(server: DevServer) -> AsyncIterator[tuple[Sleep, Harness]]:
+    """On the real server."""
+
+    async def sleep(span: timedelta) -> None:
+        await asyncio.sleep(span.total_seconds())
+
+    async with running(await connect_to(server)) as harness:
+        yield sleep, harness
 
 
 class JobMachine(RuleBasedStateMachine):
@@ -211,10 +286,14 @@ class JobMachine(RuleBasedStateMachine):
         self.job_id = await self.harness.register(self.definition, registered_at=now)
         self.model, self.grids = Model([Era(now, 1, grid)]), {1: grid}
 
+    @precondition(lambda self: self.stage.pace.has_time)
     @rule(periods=PERIODS)
     def let_time_pass(self, periods: float) -> None:
         """With workers."""
-        self._do(self.stage.environment.sleep(timedelta(seconds=periods * self.model.grid.seconds)))
+        self._do(self._let_time_pass(timedelta(seconds=periods * self.model.grid.seconds)))
+
+    async def _let_time_pass(self, span: timedelta) -> None:
+        await self.stage.sleep(span)
 
     @rule(grid=GRIDS)
     def change_schedule(self, grid: Grid) -> None:
@@ -296,7 +375,10 @@ class JobMachine(RuleBasedStateMachine):
     async def _carry_out(self, step: Coroutine[Any, Any, Any]) -> None:
         """Take a step, and wait until the mirror is what the model says."""
         await step
-        await eventually(self._is_as_modelled)
+        await self._until_as_modelled()
+
+    async def _until_as_modelled(self) -> None:
+        await eventually(self._is_as_modelled, limit=self.stage.pace.patience)
 
     async def _is_as_modelled(self) -> bool:
         now = await self.harness.now()
@@ -315,12 +397,24 @@ class JobMachine(RuleBasedStateMachine):
         is_paused = self.model.pause is not None
         assert record.lifecycle is (Lifecycle.PAUSED if is_paused else Lifecycle.ACTIVE)
         assert record.next_run_at == self.model.next_fire(now)
-        runs = self.harness.mirror.runs.get(self.job_id, {})
-        assert set(self.triggered) == {run.run_id for run in runs.values() if run.kind is RunKind.MANUAL}
-        assert {run.status for run in runs.values()} <= {RunStatus.SUCCESS}
-        assert len({run.fence for run in runs.values()}) == len(runs)
+        runs = self.harness.mirror.runs.get(self.job_id, {}).values()
+        assert set(self.triggered) == {run.run_id for run in runs if run.kind is RunKind.MANUAL}
+        self._check_backfills([run for run in runs if run.kind is RunKind.BACKFILL])
+        assert {run.status for run in runs} <= {RunStatus.SUCCESS}
+        assert len({run.fence for run in runs}) == len(runs)
         assert self.harness.mirror.conflicts == []
         return True
+
+    def _check_backfills(self, runs: list[Run]) -> None:
+        assert {run.backfill_id for run in runs} <= self.model.backfills.keys()
+        for backfill_id, asked in self.model.backfills.items():
+            own = [run for run in runs if run.backfill_id == backfill_id]
+            assert Counter(run.scheduled_at for run in own) == Counter(asked.run)
+            record = self.harness.mirror.backfills[backfill_id] if asked.total else None
+            if record is not None:
+                assert record.status is BackfillStatus.DONE
+                counts = (record.total, record.succeeded, record.skipped)
+                assert counts == (asked.total, len(asked.run), asked.total - len(asked.run))
 
     async def _clear_of_fires(self, grid: Grid | None = None) -> datetime:
         """Wait until neither a fire nor the end of a pause comes in the next moments."""
@@ -329,10 +423,56 @@ class JobMachine(RuleBasedStateMachine):
             if grid is None:
                 self.model.pass_time(now)
             pause = None if grid is not None else self.model.pause
-            ahead = [nominal for nominal, _ in (grid or self.model.grid).fires(now, now + CLEAR)]
-            if not ahead and (pause is None or pause.until is None or pause.until > now + CLEAR):
+            ahead = [nominal for nominal, _ in (grid or self.model.grid).fires(now, now + self.stage.pace.clear)]
+            if not ahead and (pause is None or pause.until is None or pause.until > now + self.stage.pace.clear):
                 return now
-            await self.stage.environment.sleep(2 * CLEAR)
+            await self.stage.sleep(2 * self.stage.pace.clear)
+
+
+class RestartedMachine(JobMachine):
+    """The same with backfills, and with workers that are restarted, which know nothing then but what they replay."""
+
+    @rule(ago=st.integers(0, 5), length=st.integers(0, 2), existing=st.sampled_from(ExistingRuns))
+    def backfill(self, ago: int, length: int, existing: ExistingRuns) -> None:
+        """Of some periods, that fired or did not, or were before the job; paused or not."""
+        self._do(self._backfill(ago, length, existing))
+
+    async def _backfill(self, ago: int, length: int, existing: ExistingRuns) -> None:
+        now = await self._clear_of_fires()
+        await self._until_as_modelled()
+        period = timedelta(seconds=self.model.grid.seconds)
+        end = now - ago * period
+        start = end - length * period
+        fires = frozenset(nominal for nominal, wanted in self.model.grid.fires(start - TICK, end) if wanted)
+        told = told_fires(self.harness.mirror, self.job_id, self.grids, self.model)
+        live = frozenset(nominal for nominal, outcome in told.items() if outcome is Outcome.RAN)
+        asked = await self.harness.backfill(self.job_id, start=start, end=end, existing=existing, max_concurrent=2)
+        self.model.backfill(asked.backfill_id, fires, existing, live=live)
+
+    @rule()
+    def restart_workers(self) -> None:
+        """While nothing is under way."""
+        self._do(self._restart())
+
+    @rule(skip_next=st.booleans())
+    def restart_workers_amid_a_trigger(self, skip_next: bool) -> None:
+        """The old ones have it, or the new ones."""
+        self._do(self._restart_amid(self._trigger(skip_next=skip_next)))
+
+    @precondition(lambda self: self.stage.pace.has_time)
+    @rule(ago=st.integers(0, 5), length=st.integers(0, 2), existing=st.sampled_from(ExistingRuns))
+    def restart_workers_amid_a_backfill(self, ago: int, length: int, existing: ExistingRuns) -> None:
+        """Which has perhaps begun a run, or asks the job for one: it asks again then, ten seconds later."""
+        self._do(self._restart_amid(self._backfill(ago, length, existing)))
+
+    async def _restart_amid(self, step: Coroutine[Any, Any, None]) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(step)
+            group.create_task(self._restart())
+
+    async def _restart(self) -> None:
+        await self.harness.stop_workers()
+        await self.harness.start_workers()
 
 
 def _schedule(grid: Grid) -> Any:
@@ -340,7 +480,7 @@ def _schedule(grid: Grid) -> Any:
     return grid_schedule(grid.seconds, not_in_minutes=minutes)
 
 
-def _lead(*, examples: int, steps: int, derandomize: bool) -> None:
+def _lead(machine: type[JobMachine], stage: Stage, *, examples: int, steps: int, derandomize: bool = not LONG) -> None:
     chosen = settings(
         max_examples=examples,
         stateful_step_count=steps,
@@ -351,18 +491,30 @@ def _lead(*, examples: int, steps: int, derandomize: bool) -> None:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    with Stage() as stage:
-        JobMachine.stage = stage
-        run_state_machine_as_test(JobMachine, settings=chosen)
+    with stage:
+        machine.stage = stage
+        run_state_machine_as_test(machine, settings=chosen)
 
 
 def test_whatever_is_done_to_a_job_every_fire_has_its_outcome() -> None:
     """A handful of sequences, the same each time."""
-    _lead(examples=4, steps=7, derandomize=True)
+    _lead(JobMachine, Stage(SKIPPED, in_skipped_time()), examples=4, steps=7, derandomize=True)
+
+
+def test_whatever_is_done_to_a_job_between_restarts_of_its_workers(temporal_server: DevServer) -> None:
+    """A handful of sequences, the same each time. No time passes in them."""
+    _lead(RestartedMachine, Stage(STANDING, in_real_time(temporal_server)), examples=4, steps=6, derandomize=True)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
 def test_whatever_is_done_to_a_job_for_long() -> None:
     """Many sequences, others each time where that is asked for."""
-    _lead(examples=400 if LONG else 60, steps=15, derandomize=not LONG)
+    _lead(JobMachine, Stage(SKIPPED, in_skipped_time()), examples=400 if LONG else 60, steps=15)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+def test_whatever_is_done_to_a_job_between_restarts_for_long(temporal_server: DevServer) -> None:
+    """In real time, of which much passes."""
+    _lead(RestartedMachine, Stage(REAL, in_real_time(temporal_server)), examples=40 if LONG else 6, steps=12)
