@@ -122,9 +122,9 @@ async def start_job_worker(stage: Stage, name: str) -> None:
 
 
 @contextmanager
-def running_stage(folder: Path) -> Iterator[Stage]:
-    """Run it for the length of the block."""
-    with faulty_postgres() as database:
+def running_stage(folder: Path, *, data: Path) -> Iterator[Stage]:
+    """Run it for the length of the block; ``data`` is what the database begins with."""
+    with faulty_postgres(data) as database:
         stack = Stack(folder, database_url=database.url, activities=MODULES)
         stage = Stage(stack=stack, database=database, folder=folder)
         try:

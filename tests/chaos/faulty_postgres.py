@@ -8,7 +8,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Final, Literal, TypeAlias
 
-from tests.databases import PORT, TEMPLATE, PostgresServer, make_template, running_postgres
+from tests.databases import PORT, TEMPLATE, PostgresServer, running_postgres
 from tests.slow_way import SlowWay, slow_way
 from tests.small_disk import SmallDisk, small_disk
 
@@ -70,14 +70,13 @@ class FaultyPostgres:
 
 
 @contextmanager
-def faulty_postgres() -> Iterator[FaultyPostgres]:
-    """Run one for the length of the block."""
+def faulty_postgres(data: Path) -> Iterator[FaultyPostgres]:
+    """Run one for the length of the block; ``data`` is what it begins with, see ``postgres_data``."""
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="horarium-pg-"))
         folder.chmod(0o755)
         stack.callback(rmtree, folder, ignore_errors=True)
         disk = stack.enter_context(small_disk(folder / "server" / "data", megabytes=MEGABYTES))
-        server = stack.enter_context(running_postgres(folder / "server"))
-        make_template(server)
+        server = stack.enter_context(running_postgres(folder / "server", data=data))
         way = stack.enter_context(slow_way(to=folder / "server" / SOCKET, at=folder / SOCKET))
         yield FaultyPostgres(server, way, disk, way_folder=folder)

@@ -43,9 +43,9 @@ SETTLED_AFTER = timedelta(seconds=4)
 
 
 @pytest.fixture
-def database() -> Iterator[FaultyPostgres]:
+def database(postgres_data: Path) -> Iterator[FaultyPostgres]:
     """A server of the test's own."""
-    with faulty_postgres() as database:
+    with faulty_postgres(postgres_data) as database:
         yield database
 
 

@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -15,7 +16,10 @@ from tests.chaos.faulty_postgres import Fault
 from tests.eventually import eventually
 from workflows.run import AttemptStatus, RunStatus
 
-pytestmark = pytest.mark.slow
+LONG = pytest.mark.slow
+
+TIMES = pytest.mark.parametrize("times", [1, pytest.param(6, marks=[LONG, pytest.mark.timeout(300)])])
+"""How often the fault befalls."""
 
 STEPS = 12
 STEPS_TO_A_FULL_PAGE = 60
@@ -32,9 +36,9 @@ OUTAGE = timedelta(seconds=4)
 
 
 @pytest.fixture(scope="module")
-def started_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def started_stage(tmp_path_factory: pytest.TempPathFactory, postgres_data: Path) -> Iterator[Stage]:
     """A scheduler worker, two job workers, Temporal and PostgreSQL, shared by the tests."""
-    with running_stage(tmp_path_factory.mktemp("effects")) as stage:
+    with running_stage(tmp_path_factory.mktemp("effects"), data=postgres_data) as stage:
         yield stage
 
 
@@ -45,8 +49,20 @@ async def stage(started_stage: Stage) -> Stage:
     return started_stage
 
 
-async def test_a_killed_worker_is_noticed_and_its_run_goes_on_from_the_checkpoint(stage: Stage) -> None:
+@TIMES
+async def test_a_killed_worker_is_noticed_and_its_run_goes_on_from_the_checkpoint(stage: Stage, times: int) -> None:
     """Killed six checkpoints, 100 ms apart, into a run: noticed within the heartbeat timeout, and each effect is there once."""
+    repeated = 0
+    for _ in range(times):
+        await stage.require_workers()
+        repeated += await kill_amid_a_run(stage)
+    print(
+        f"\n{times} workers killed: {times * STEPS} effects once each, {repeated} called a second time with the same key"
+    )
+
+
+async def kill_amid_a_run(stage: Stage) -> int:
+    """Do so once; answers how many effects were called twice."""
     path, sink = stage.sink()
     run_id = await stage.start("take_steps", {"sink": str(path), "steps": STEPS})
     [*_, last] = await eventually(lambda: at_least(sink, 6), every=timedelta(milliseconds=20))
@@ -68,10 +84,22 @@ async def test_a_killed_worker_is_noticed_and_its_run_goes_on_from_the_checkpoin
     # What was done and not saved is replayed; only the one effect that was under way may have been called a second time.
     repeated = names_called_twice(sink)
     assert repeated in ([], [f"step:{begun_before - 1}"])
+    return len(repeated)
 
 
-async def test_a_zombies_effects_are_refused(stage: Stage) -> None:
+@TIMES
+async def test_a_zombies_effects_are_refused(stage: Stage, times: int) -> None:
     """SB-071: stopped in the midst of an effect until another attempt is through; then it goes on, deaf to what it is told."""
+    for _ in range(times):
+        await stage.require_workers()
+        await stop_amid_an_effect(stage)
+    print(
+        f"\n{times} workers stopped for longer than their timeout: {times * 3} effects of theirs refused, {times} results"
+    )
+
+
+async def stop_amid_an_effect(stage: Stage) -> None:
+    """Do so once."""
     path, sink = stage.sink()
     run_id = await stage.start("never_give_up", {"sink": str(path), "steps": 4})
     [*_, last] = await eventually(lambda: at_least(sink, 2), every=timedelta(milliseconds=20))
@@ -98,8 +126,17 @@ async def test_a_zombies_effects_are_refused(stage: Stage) -> None:
     assert (found_later.record.run.result, len(found_later.attempts)) == (winner, winner)
 
 
-async def test_a_worker_that_dies_after_the_effect_has_its_result_replayed(stage: Stage) -> None:
+@TIMES
+async def test_a_worker_that_dies_after_the_effect_has_its_result_replayed(stage: Stage, times: int) -> None:
     """It died before it could report: nothing is called again."""
+    for _ in range(times):
+        await stage.require_workers()
+        await die_after_an_effect(stage)
+    print(f"\n{times} workers dead after an effect: {times} calls, {times} results replayed")
+
+
+async def die_after_an_effect(stage: Stage) -> None:
+    """Do so once."""
     path, sink = stage.sink()
     run_id = await stage.start("charge_and_die", {"sink": str(path)})
     found = await stage.end_of(run_id)
@@ -108,7 +145,9 @@ async def test_a_worker_that_dies_after_the_effect_has_its_result_replayed(stage
     assert len(sink.calls()) == 1
 
 
-@pytest.mark.parametrize("fault", get_args(Fault))
+@pytest.mark.parametrize(
+    "fault", [fault if fault == "frozen" else pytest.param(fault, marks=LONG) for fault in get_args(Fault)]
+)
 async def test_effects_wait_while_the_database_is_in_trouble(stage: Stage, fault: Fault) -> None:
     """None is repeated, none is lost, and the attempt is not: its heartbeats go on, and it ends when the database is well."""
     path, sink = stage.sink()
@@ -125,6 +164,9 @@ async def test_effects_wait_while_the_database_is_in_trouble(stage: Stage, fault
     assert len(found.attempts) == 1
     assert during < steps, "it waited"
     assert [call.name for call in sink.calls()] == [f"step:{step}" for step in range(steps)]
+    print(
+        f"\n{fault}: {during} of {steps} effects when the database was well again, all {steps} called once, one attempt"
+    )
 
 
 def at_least(sink: Sink, count: int) -> list[Call]:

@@ -90,6 +90,7 @@ async def test_kill_nine_amid_a_backfill_loses_and_doubles_no_fire(stack: Stack,
         assert each.succeeded + each.dead + each.skipped == FIRES
         assert each.cancelled == 0
     assert sum(each.succeeded + each.dead for each in done) == len(runs)
+    print(f"\n{KILLS} processes killed amid two backfills of {FIRES} fires that overlap: {len(runs)} runs, once each")
 
 
 async def has_begun_more(queries: Queries, *, than: int = 0) -> bool:

@@ -25,9 +25,9 @@ LIMIT: Final = timedelta(minutes=10) if LONG else timedelta(seconds=60)
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
+def stage(tmp_path: Path, postgres_data: Path) -> Iterator[Stage]:
     """Two job workers and all that they need."""
-    with running_stage(tmp_path) as stage:
+    with running_stage(tmp_path, data=postgres_data) as stage:
         yield stage
 
 
