@@ -186,8 +186,9 @@ class Settings(BaseSettings):
     job_slots: Slots = 100
     """Attempts that run at once, for each task queue; a function that is not ``async`` holds a thread meanwhile."""
 
-    workflow_task_slots: Slots = 100
-    """Decisions that jobs' workflows make at once."""
+    workflow_task_slots: Slots = 40
+    """Decisions that jobs' workflows make at once. One that a busy process does not get done within two seconds is lost and made
+    again, which costs most in the bursts that cause it."""
 
     local_activity_slots: Slots = 200
     """Plans and mirror records that are made at once."""

@@ -22,7 +22,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
-from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, Worker
+from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, PollerBehaviorSimpleMaximum, Worker
 
 from activities.admission import Admissions
 from activities.alert import Alerter
@@ -87,6 +87,10 @@ HEARTBEAT_THROTTLE: Final = timedelta(seconds=1)
 STICKY_TIMEOUT: Final = timedelta(seconds=3)
 """How long a decision waits for the worker that has the job in its cache, which may be dead. Temporal's default of 10 s
 would be the lateness of a fire after each ``kill -9``."""
+
+WORKFLOW_POLLERS: Final = PollerBehaviorSimpleMaximum(10)
+"""Four in five ask for the jobs that this worker has in its cache. Pollers that scale with the load keep too many of its slots
+for jobs that it has not."""
 
 OWN_SLOTS: Final = 1000
 """For our own ordinary activities, which hold nothing while they wait: many records for a slow database must not keep alerts
@@ -226,7 +230,7 @@ def _workflow_worker(
         max_concurrent_workflow_tasks=settings.workflow_task_slots,
         max_concurrent_activities=settings.job_slots,
         max_concurrent_local_activities=settings.local_activity_slots,
-        workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
+        workflow_task_poller_behavior=WORKFLOW_POLLERS,
         activity_task_poller_behavior=PollerBehaviorAutoscaling(),
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.worker import PollerBehaviorSimpleMaximum, UnsandboxedWorkflowRunner
+from temporalio.worker import PollerBehaviorAutoscaling, UnsandboxedWorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 import workers.connection
@@ -23,8 +23,8 @@ from workers.sandbox import strict_runner
 def alter(what: str) -> None:
     """Alter it. Raises ``ValueError`` for what is not known."""
     match what:
-        case "pollers=five":
-            vars(workers.worker)["PollerBehaviorAutoscaling"] = lambda: PollerBehaviorSimpleMaximum(5)
+        case "pollers=scaling":
+            vars(workers.worker)["WORKFLOW_POLLERS"] = PollerBehaviorAutoscaling()
         case "sticky_timeout=10s":
             vars(workers.worker)["STICKY_TIMEOUT"] = timedelta(seconds=10)
         case "contexts=asked":

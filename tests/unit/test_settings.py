@@ -68,7 +68,7 @@ def test_a_setting_is_read(
         ("HORARIUM_FAIRNESS_WEIGHTS", "=5", "tenant=weight"),
         ("HORARIUM_EXAMPLES", "perhaps", "valid boolean"),
         ("HORARIUM_LOG_LEVEL", "loud", "'debug', 'info', 'warning' or 'error', not 'loud'"),
-        ("HORARIUM_MAX_CACHED_WORKFLOWS", "50", "at least HORARIUM_WORKFLOW_TASK_SLOTS, which is 100"),
+        ("HORARIUM_MAX_CACHED_WORKFLOWS", "30", "at least HORARIUM_WORKFLOW_TASK_SLOTS, which is 40"),
     ],
 )
 def test_a_wrong_setting_is_one_line_that_names_it(
