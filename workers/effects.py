@@ -17,6 +17,9 @@ logger = logging.getLogger(__name__)
 
 PRUNE_EVERY: Final = timedelta(hours=1)
 
+LONGEST_RUN: Final = timedelta(days=30)
+"""From an effect to the end of its run, generously: a dead run can be redriven for as long after its end as runs are kept."""
+
 
 @asynccontextmanager
 async def open_effects(settings: Settings) -> AsyncIterator[EffectDesk | None]:
@@ -52,6 +55,11 @@ def _url_of(settings: Settings) -> str:
     return settings.effects_url or settings.database_url
 
 
+def claims_kept(settings: Settings) -> timedelta:
+    """Say how long claims are kept after they were last asked for: longer than any run that could ask again."""
+    return max(settings.effect_retention, settings.run_retention + LONGEST_RUN)
+
+
 async def _keep_pruned(settings: Settings) -> None:
     """Forget old claims now and then. Several processes may; they do not disturb each other."""
     # Not through the desk, whose connections are for job code.
@@ -60,7 +68,7 @@ async def _keep_pruned(settings: Settings) -> None:
         while True:
             await asyncio.sleep(PRUNE_EVERY.total_seconds())
             try:
-                count = await store.prune(older_than=settings.effect_retention)
+                count = await store.prune(older_than=claims_kept(settings))
                 logger.info("effect claims pruned", extra={"count": count})
             except StoreUnavailable as error:
                 logger.warning("effect claims could not be pruned", extra={"error": str(error)})

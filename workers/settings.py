@@ -159,7 +159,8 @@ class Settings(BaseSettings):
     """Database in which ``once`` keeps its claims, the same for all workers of a job. Default: ``database_url``."""
 
     effect_retention: Annotated[Seconds, _at_least(86_400)] = KEPT
-    """How long a claim is kept after it was last asked for. A run that is redriven later than that repeats its effects."""
+    """How long a claim is kept after it was last asked for; in any case thirty days longer than runs are
+    (``run_retention``), since a run that is redriven later than its claims are kept repeats its effects."""
 
     temporal_address: str | None = None
     """``HOST:PORT``. Default: Temporal's own environment and profile; without these, ``localhost:7233``."""

@@ -125,14 +125,24 @@ async def test_a_browser_asks_for_the_web_ui_and_for_no_other_site(api: httpx.As
     assert refused.headers["access-control-allow-origin"] == UI
 
 
+def policy_of(page: httpx.Response) -> list[str]:
+    """What a browser lets a page do."""
+    return page.headers["content-security-policy"].split("; ")
+
+
 async def test_a_browser_is_given_a_key_once(api: httpx.AsyncClient, keys: Path, sqlite_url: str) -> None:
-    """It sends it to the codec alone, scripts do not see it, and it can be forgotten."""
+    """It sends it to the codec alone, scripts do not see it, and it can be forgotten. SB-150: no script runs on its page."""
     key = await add_key(sqlite_url, tenant="blue", scope=Scope.READ)
     body = sealed(keys, "blue")
-    assert "no key" in (await api.get("/codec")).text
+    first = await api.get("/codec")
+    assert "no key" in first.text
+    assert {"default-src 'none'", "form-action 'self'", "frame-ancestors 'none'"} <= set(policy_of(first))
     wrong = await api.post("/codec/key", data={"key": "x"})
     assert wrong.status_code == 422
     assert "no API key" in wrong.text
+    assert policy_of(wrong) == policy_of(first)
+    markup = await api.post("/codec/key", data={"key": "<img src=x onerror=alert(1)>"})
+    assert "<img" not in markup.text
     foreign = await api.post("/codec/key", data={"key": key}, headers={"Origin": "https://example.com"})
     assert foreign.status_code == 422
     kept = await api.post("/codec/key", data={"key": f" {key}\n"}, headers={"Origin": str(api.base_url).rstrip("/")})

@@ -109,8 +109,14 @@ async def test_backfills_that_ended_long_ago_go(stage: Stage) -> None:
 
 
 async def test_old_history_goes_and_the_rest_stays(stage: Stage) -> None:
-    """Runs with their attempts, and the ledger; an active job stays, however old."""
-    await stage.add_job(job_record("report", updated_at=OLD))
+    """SB-125: runs with their attempts, and the ledger; an active job stays, however old, with what it says of its last run."""
+    last: dict[str, Any] = {
+        "last_run_id": "report:old",
+        "last_status": "success",
+        "last_finished_at": OLD,
+        "last_success_at": OLD,
+    }
+    await stage.add_job(job_record("report", updated_at=OLD, **last))
     for at in (OLD, SPLIT, YOUNG):
         await stage.add_run(at)
         await stage.add_missed(at + timedelta(hours=1))
@@ -124,6 +130,9 @@ async def test_old_history_goes_and_the_rest_stays(stage: Stage) -> None:
         assert (report.runs, report.attempts, report.ledger, report.jobs) == (1, 2, 1, 0)
     else:
         assert (report.runs, report.attempts, report.ledger, report.jobs) == (2, 4, 2, 0)
+    async with reading(stage.engine) as connection:
+        [row] = (await connection.execute(select(JOBS))).mappings().all()
+    assert {name: row[name] for name in last} == last
     again = await stage.purger.purge(before=BEFORE)
     assert (again.runs, again.attempts, again.ledger, again.jobs, again.months) == (0, 0, 0, 0, ())
 

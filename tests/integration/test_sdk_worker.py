@@ -517,20 +517,24 @@ class TestHeartbeats:
         assert (report.worker, report.checkpoint) == ("doomed", saved)
 
     async def test_a_long_attempt_outlives_its_heartbeat_timeout(self, temporal_server: DevServer) -> None:
-        """Heartbeats go out without the author's doing, from event loop and thread."""
+        """SB-102: heartbeats go out without the author's doing, from event loop and thread. It is one attempt."""
+        began: list[str] = []
 
         @activity.defn
         async def long() -> None:
+            began.append("long")
             await asyncio.sleep(2.5)
 
         @activity.defn
         def long_in_thread() -> None:
+            began.append("long_in_thread")
             threading.Event().wait(2.5)
 
         async with staged(temporal_server, activities=[long, long_in_thread]) as stage:
             handles = [await stage.start(name, RUN, heartbeat_seconds=1) for name in ("long", "long_in_thread")]
             reports = [parse_attempt_report(await handle.result()) for handle in handles]
         assert all(reports)
+        assert sorted(began) == ["long", "long_in_thread"]
 
     async def test_an_ended_attempt_leaves_no_thread(self, stage: Stage) -> None:
         """A worker that has run a million jobs is as light as a new one."""

@@ -16,7 +16,7 @@ from tests.eventually import eventually
 from tests.integration.test_sdk_worker import RUN, failure_of, staged
 from workers import effects
 from workers.devserver import DevServer
-from workers.effects import open_effects
+from workers.effects import claims_kept, open_effects
 from workers.settings import InvalidSettings, Role, Settings, read_settings
 
 
@@ -75,6 +75,15 @@ async def test_the_scheduler_role_prunes_and_goes_on_when_it_cannot(
     async with open_effects(settings):
         await eventually(lambda: len(pruned) >= 3)
     assert set(pruned) == {timedelta(days=400)}
+
+
+@pytest.mark.parametrize(
+    ("effects", "runs", "kept"), [(90, 90, 120), (90, 400, 430), (400, 90, 400), (1, 1, 31)], ids=str
+)
+def test_claims_are_kept_longer_than_any_run_can_be_redriven(effects: int, runs: int, kept: int) -> None:
+    """Whatever the two retentions are: a dead run is redriven as long after its end as it is kept, its effects were before."""
+    settings = Settings(effect_retention=timedelta(days=effects), run_retention=timedelta(days=runs))
+    assert claims_kept(settings) == timedelta(days=kept)
 
 
 @pytest.mark.parametrize("style", ["async", "thread"])

@@ -1,6 +1,8 @@
 """The codec endpoint's payloads: read in either alphabet, and shown to those alone whose they are."""
 
 import base64
+import re
+from html import escape
 from typing import Any
 
 import pytest
@@ -146,3 +148,24 @@ def test_the_page_says_which_key_the_browser_has() -> None:
     assert "abc" in codec_page(key_id="abc", is_on=True)
     assert "nothing to show" in codec_page(key_id=None, is_on=False)
     assert "<script>" not in codec_page(key_id="<script>", is_on=True, problem="<script>")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<img src=x onerror=alert(1)>",
+        "</script><script>alert(1)</script>",
+        '"><a href="javascript:alert(1)">x</a>',
+        "{{7*7}}",
+        "{0.__class__}",
+        "{forget}",
+    ],
+)
+def test_sb_150_what_somebody_gave_is_shown_as_text(text: str) -> None:
+    """Whatever it looks like: markup, a script, a link, or a template of this page or of another language."""
+    for page, plain in (
+        (codec_page(key_id=text, is_on=True), codec_page(key_id="x", is_on=True)),
+        (codec_page(key_id="x", is_on=True, problem=text), codec_page(key_id="x", is_on=True, problem="x")),
+    ):
+        assert escape(text) in page
+        assert re.findall("<[^>]*>", page) == re.findall("<[^>]*>", plain)

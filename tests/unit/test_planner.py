@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from activities.planning import Planner
 from tests.unit.job_driver import JOB, NOON, Grid, at, every
 from workflows.job import CatchUpPolicy, FirePlan, JobDefinition, JobState, PlanRequest, Tuning
 from workflows.planner import make_plan
@@ -237,3 +238,12 @@ def test_a_plan_and_the_catch_up_policy_together_tell_every_fire_once(
         tell(fire.nominal, fire.nominal, 1, is_excluded=False)
     assert told == dict(grid.fires(NOON, plan.upcoming[-1].nominal))
     assert all(fire.target + plan.grace >= at(away) for fire in plan.upcoming)
+
+
+@pytest.mark.parametrize(("tenant", "weight"), [("payroll", 5.0), ("reports", 0.5), ("default", 1.0)])
+def test_a_plan_brings_the_weight_of_its_tenant(tenant: str, weight: float) -> None:
+    """``HORARIUM_FAIRNESS_WEIGHTS``; 1 for a tenant that is not named."""
+    definition = JobDefinition(schedule=every(60))
+    request = PlanRequest(tenant=tenant, job_id=JOB, definition=definition, revision=3, after=NOON, now=at(30))
+    plan = Planner(Tuning(), fairness_weights={"payroll": 5, "reports": 0.5}).plan_fires(request)
+    assert plan.tuning.fairness_weight == weight

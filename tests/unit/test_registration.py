@@ -9,12 +9,15 @@ from api.job_body import JobRequest, read_job
 from api.registration import deleted_record, first_state, new_job_id
 from workflows.contracts import SA_NEXT_FIRE
 from workflows.error import InvalidSchedule
-from workflows.job import JobDefinition, JobRecord, JobState, Lifecycle
+from workflows.job import JobDefinition, JobRecord, JobState, Lifecycle, Tuning
+from workflows.lifecycle import begin
 from workflows.outbox import job_record
+from workflows.planner import make_plan
 from workflows.visibility import job_search_attributes
-from workflows.wake import needs_plan
+from workflows.wake import needs_plan, plan_request
 
 NOW = datetime(2026, 6, 1, 12, 0, 0, 250_000, tzinfo=UTC)
+NOON = NOW.replace(microsecond=0)
 NOW_IN_MICROSECONDS = 1_780_315_200_250_000
 
 
@@ -108,3 +111,27 @@ def test_a_job_without_a_workflow_is_shown_as_deleted() -> None:
     assert record.lifecycle is Lifecycle.DELETED
     assert (record.next_run_at, record.active_runs, record.version) == (None, 0, NOW_IN_MICROSECONDS)
     assert deleted_record(old_record(version=2**60), now=NOW + timedelta(1)).version == 2**60 + 1
+
+
+def one_off(due: datetime) -> JobRequest:
+    return request_of(schedule=due.isoformat())
+
+
+@pytest.mark.parametrize("ahead", [timedelta(minutes=10), timedelta(0), timedelta(minutes=-10)], ids=str)
+def test_a_one_off_fires_at_its_time_though_the_clock_of_the_front_door_is_off(ahead: timedelta) -> None:
+    """SB-116: ten minutes, either way: the engine's clock decides when it is due."""
+    due = NOON + timedelta(minutes=15)
+    told = first_state(one_off(due), tenant="default", key="k", before=None, now=NOW + ahead)
+    state = begin(told, now=NOW)
+    assert needs_plan(state, now=NOW)
+    plan = make_plan(plan_request(state, now=NOW), tuning=Tuning())
+    assert [(fire.nominal, fire.target) for fire in plan.upcoming] == [(due, due)]
+    assert plan.missed is None
+
+
+def test_past_is_what_is_before_the_request_by_the_clock_of_the_front_door() -> None:
+    """SB-116: without tolerance: one that is ten minutes ahead refuses what is due in five, and nothing is registered."""
+    ahead = NOW + timedelta(minutes=10)
+    with pytest.raises(InvalidSchedule, match="its time has passed"):
+        first_state(one_off(NOON + timedelta(minutes=5)), tenant="default", key="k", before=None, now=ahead)
+    first_state(one_off(NOON + timedelta(minutes=10, seconds=1)), tenant="default", key="k", before=None, now=ahead)

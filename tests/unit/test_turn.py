@@ -583,7 +583,7 @@ def test_a_detached_run_of_an_earlier_registration_counts_for_nobody() -> None:
 
 
 def test_a_registration_counts_from_its_request_by_the_clock_of_the_engine() -> None:
-    """A front door whose clock is ahead loses no fire, and one that is behind gets none of the past."""
+    """SB-116: a front door whose clock is ahead loses no fire, and one that is behind gets none of the past."""
     late = JobState(registered_at=at(-3), high_water=at(-3))
     assert begin(late, now=NOON).high_water == at(-3)
     behind = JobState(registered_at=at(-600), high_water=at(-600))

@@ -10,11 +10,13 @@ from tests.eventually import eventually
 from tests.temporal_servers import connect_to, unique
 from tests.workflow.harness import QUICK, Harness, job, lateness, running
 from workers.devserver import DevServer
+from workflows.attempt import CATCH_UP_PRIORITY
 from workflows.job import JobInput
 from workflows.run import Run, RunKind, RunStatus
 
 JOBS = 3
 RATE = 4.0
+WEIGHT = 3.0
 AWAY = timedelta(seconds=5)
 ENOUGH = timedelta(seconds=40)
 
@@ -22,7 +24,7 @@ ENOUGH = timedelta(seconds=40)
 @pytest_asyncio.fixture
 async def harness(temporal_server: DevServer) -> AsyncIterator[Harness]:
     """Workers whose process starts four catch-up runs a second."""
-    tuning = QUICK.model_copy(update={"paces_catch_up": True})
+    tuning = QUICK.model_copy(update={"paces_catch_up": True, "fairness_weight": WEIGHT})
     async with running(await connect_to(temporal_server), tuning=tuning, catch_up_per_second=RATE) as harness:
         yield harness
 
@@ -41,6 +43,15 @@ async def test_what_several_jobs_have_missed_starts_at_the_rate_of_the_process(h
         live = [run for run in harness.mirror.runs[job_id].values() if run.kind is RunKind.SCHEDULED]
         assert live
         assert max(lateness(run) for run in live) < timedelta(seconds=5)
+    assert await priorities(harness, jobs[0]) == {("default", WEIGHT, None), ("default", WEIGHT, CATCH_UP_PRIORITY)}
+
+
+async def priorities(harness: Harness, job_id: str) -> set[tuple[str, float, int | None]]:
+    """As the server has them from a job's attempts: whose it is, with what weight, and how far behind."""
+    history = await harness.handle(job_id).fetch_history()
+    scheduled = [event.activity_task_scheduled_event_attributes for event in history.events]
+    attempts = [each.priority for each in scheduled if each.activity_id]
+    return {(each.fairness_key, each.fairness_weight, each.priority_key or None) for each in attempts}
 
 
 async def missed(harness: Harness) -> str:
