@@ -22,6 +22,7 @@ _MESSAGES: Final = {
     "int_type": "give a whole number",
     "float_type": "give a number",
     "bool_type": "give true or false",
+    "timezone_aware": "give a time as in RFC 3339, such as 2026-06-08T13:00:00Z",
     "union_tag_not_found": "give an object",
 }
 

@@ -21,12 +21,14 @@ from api.cli_calendars import calendars_app
 from api.cli_dead_letters import dead_letters_app
 from api.cli_downstreams import downstreams_app
 from api.cli_encryption import encryption_app
+from api.cli_fires import list_ledger, list_upcoming
 from api.cli_hold import hold_app
 from api.cli_input import (
     API_KEY,
     KEY_VARIABLE,
     BadInput,
     CommandFailed,
+    JobId,
     given,
     list_bodies,
     read_api_key,
@@ -408,7 +410,7 @@ def list_jobs(
 
 
 @jobs_app.command("show")
-def show_job(job: str, as_json: AsJson = False) -> None:
+def show_job(job: JobId, as_json: AsJson = False) -> None:
     """Show one job."""
     from api.cli_client import open_client, print_json
     from api.cli_table import print_job
@@ -420,7 +422,7 @@ def show_job(job: str, as_json: AsJson = False) -> None:
 
 @jobs_app.command("delete")
 def delete_job(
-    job: str,
+    job: JobId,
     cancel_active: Annotated[bool, typer.Option("--cancel-active", help="Cancel runs that are active.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -438,6 +440,8 @@ for name, command in (
     ("pause", pause_job),
     ("resume", resume_job),
     ("trigger", trigger_job),
+    ("ledger", list_ledger),
+    ("upcoming", list_upcoming),
 ):
     jobs_app.command(name)(command)
 
@@ -446,7 +450,7 @@ runs_app.command("cancel")(cancel_runs)
 
 @runs_app.command("list")
 def list_runs(
-    job: str,
+    job: JobId,
     status: Annotated[str | None, typer.Option(help="A status, several with commas, or failed.")] = None,
     limit: Annotated[int, typer.Option(min=1)] = 20,
     attempts: Annotated[bool, typer.Option("--attempts", help="With --json: the attempts too.")] = False,

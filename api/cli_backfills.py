@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from typer.core import TyperGroup
 
-from api.cli_input import CommandFailed
+from api.cli_input import CommandFailed, JobId
 
 if TYPE_CHECKING:
     from horarium.client import Backfill as Progress
@@ -36,7 +36,7 @@ Watch = Annotated[bool, typer.Option("--watch", help="Show how far it is until i
 
 @backfills_app.command("create")
 def create_backfill(
-    job: str,
+    job: JobId,
     start: Annotated[str, typer.Option("--from", help="First nominal time; without an offset, in the job's zone.")],
     end: Annotated[str, typer.Option("--to", help="Last nominal time, inclusive; not in the future.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say how many fires there are, and do nothing.")] = False,
@@ -75,7 +75,7 @@ def create_backfill(
 
 
 @backfills_app.command("list")
-def list_backfills(job: str, limit: Annotated[int, typer.Option(min=1)] = 50, as_json: AsJson = False) -> None:
+def list_backfills(job: JobId, limit: Annotated[int, typer.Option(min=1)] = 50, as_json: AsJson = False) -> None:
     """List the backfills of a job, those asked for last first."""
     from api.cli_client import documents, open_client, page_size, print_json
     from api.cli_table import print_backfills

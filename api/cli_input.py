@@ -1,12 +1,14 @@
 """What the command line reads: files of JSON or YAML, and options that become fields of a body."""
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
+import typer
 import yaml
 from pydantic import JsonValue
 
@@ -114,6 +116,20 @@ def read_api_key(text: str | None) -> str | None:
     if key and read_key(key) is None:
         raise BadInput(f"--api-key or {KEY_VARIABLE}: this is no API key of Horarium")
     return key or None
+
+
+def read_job_id(text: str) -> str:
+    """Read the id of a job, which stands in the path of a request. Raises ``BadInput``."""
+    from api.field import IDENTIFIER_WORDS
+    from workflows.contracts import JOB_ID_PATTERN
+
+    if not re.fullmatch(JOB_ID_PATTERN, text):
+        raise BadInput(f"JOB: {IDENTIFIER_WORDS}")
+    return text
+
+
+JobId = Annotated[str, typer.Argument(callback=read_job_id)]
+"""An argument: the id of a job."""
 
 
 def read_schedule(text: str) -> JsonValue:

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from api.cli_input import (
     BadInput,
+    JobId,
     given,
     list_bodies,
     read_document,
@@ -36,7 +37,7 @@ class RunsGroup(TyperGroup):
 
 
 def edit_job(
-    job: str,
+    job: JobId,
     file: Annotated[
         str | None, typer.Option("--file", "-f", metavar="FILE|-", help="JSON or YAML: the fields that change.")
     ] = None,
@@ -76,7 +77,7 @@ def edit_job(
 
 
 def pause_job(
-    job: str,
+    job: JobId,
     reason: Annotated[str | None, typer.Option(help="For people.")] = None,
     by: Annotated[str | None, typer.Option(help="Who pauses it.")] = None,
     until: Annotated[str | None, typer.Option(help="Then it resumes by itself.")] = None,
@@ -94,7 +95,7 @@ def pause_job(
     _show(found, f"paused {found.job_id} ({found.name})" + (f" until {until}" if until else ""), as_json=as_json)
 
 
-def resume_job(job: str, catch_up: CatchUp = None, idempotency_key: Key = None, as_json: AsJson = False) -> None:
+def resume_job(job: JobId, catch_up: CatchUp = None, idempotency_key: Key = None, as_json: AsJson = False) -> None:
     """Let a paused job fire again."""
     from api.cli_client import open_client
 
@@ -104,7 +105,7 @@ def resume_job(job: str, catch_up: CatchUp = None, idempotency_key: Key = None, 
 
 
 def trigger_job(
-    job: str,
+    job: JobId,
     payload: Annotated[str | None, typer.Option(help="JSON, instead of the job's, for this run.")] = None,
     overlap: Annotated[str | None, typer.Option(help="Instead of the job's: skip, buffer_one, allow, ...")] = None,
     skip_next: Annotated[bool, typer.Option("--skip-next", help="The run takes the place of the next fire.")] = False,

@@ -132,6 +132,30 @@ def print_runs(runs: Sequence[Mapping[str, JsonValue]]) -> None:
     _print_table(("SCHEDULED", "STATUS", "ATTEMPT", "STARTED", "TOOK", "ERROR", "RUN"), rows, empty="no runs")
 
 
+def print_ledger(entries: Sequence[Mapping[str, JsonValue]]) -> None:
+    """Show what became of nominal times, a line for each, or for neighbours alike."""
+    rows = [
+        (
+            _text(entry["first"]),
+            "" if entry["last"] == entry["first"] else _text(entry["last"]),
+            _text(entry["count"]),
+            _coloured(entry["outcome"]),
+            _text(entry["reason"]),
+            _text(entry["run_id"]),
+            _text(entry["backfilled"] or None),
+        )
+        for entry in entries
+    ]
+    columns = ("NOMINAL", "UP TO", "FIRES", "OUTCOME", "REASON", "RUN", "BACKFILLED")
+    _print_table(columns, rows, empty="no fires in this time")
+
+
+def print_upcoming(fires: Sequence[Mapping[str, JsonValue]]) -> None:
+    """Show fires to come, a line each."""
+    rows = [tuple(_text(fire[name]) for name in ("local", "nominal", "target")) for fire in fires]
+    _print_table(("LOCAL", "NOMINAL", "TARGET"), rows, empty="no fires to come")
+
+
 def print_dead_letters(letters: Sequence[Mapping[str, JsonValue]]) -> None:
     """Show dead letters, a line each."""
     rows = [

@@ -68,12 +68,12 @@ class Form:
         return value
 
 
-_IDENTIFIER_WORDS: Final = "give 1 to 128 letters (A-Z, a-z), digits, '.', '_' or '-', the first a letter or a digit"
+IDENTIFIER_WORDS: Final = "give 1 to 128 letters (A-Z, a-z), digits, '.', '_' or '-', the first a letter or a digit"
 
-Identifier = Annotated[str, Form(JOB_ID_PATTERN, _IDENTIFIER_WORDS)]
+Identifier = Annotated[str, Form(JOB_ID_PATTERN, IDENTIFIER_WORDS)]
 """What a job's id may be, and what else is named like one."""
 
-IdentifierOrNothing = Annotated[str, Form(f"^$|{JOB_ID_PATTERN}", _IDENTIFIER_WORDS)]
+IdentifierOrNothing = Annotated[str, Form(f"^$|{JOB_ID_PATTERN}", IDENTIFIER_WORDS)]
 
 Name = Annotated[str, Field(max_length=TEXT_LIMIT), AfterValidator(_check_visible)]
 Text = Annotated[str, Field(max_length=TEXT_LIMIT), AfterValidator(check_printable)]

@@ -82,6 +82,10 @@ class TestPreview:
             (["dead-letters", "redrive", "x", "--all"], "", "give ids of dead runs, or --all"),
             (["dead-letters", "redrive", "x", "--rate", "5"], "", "are for --all"),
             (["downstreams", "reset"], "", "Missing argument"),
+            (["jobs", "show", "a/b"], "", "JOB: give 1 to 128 letters"),
+            (["jobs", "ledger", "a b"], "", "JOB: give 1 to 128 letters"),
+            (["runs", "a/b"], "", "JOB: give 1 to 128 letters"),
+            (["backfill", "list", ""], "", "JOB: give 1 to 128 letters"),
         ],
     )
     def test_what_is_wrong_is_one_line_and_exit_code_2(self, arguments: Sequence[str], stdin: str, words: str) -> None:
@@ -154,8 +158,8 @@ class TestJobs:
         refused = run("jobs", "create", "-f", str(tmp_path / "one.yml"), url=url, expect=2)
         assert refused.stderr == "horarium: max_retries: should be greater than or equal to 0\n"
 
-    def test_runs_are_shown_with_their_errors(self, api_stack: ApiStack) -> None:
-        """A run that fails, found by its status."""
+    def test_runs_are_shown_with_their_errors_and_the_ledger_says_why_there_is_none(self, api_stack: ApiStack) -> None:
+        """A run that fails, found by its status; and a pause, as what became of the fires in it."""
         url, job_id = api_stack.api.url, unique("flaky")
         options = ("--job-id", job_id, "--max-retries", "0", "--timeout-seconds", "10")
         run("jobs", "create", "flaky", "@every 1s", *options, url=url)
@@ -163,6 +167,18 @@ class TestJobs:
         shown = run("runs", job_id, "--status", "failed", url=url).stdout
         assert "the downstream hung up" in shown
         assert "dead" in shown
+
+        run("jobs", "pause", job_id, url=url)
+        asyncio.run(until_paused_fires(api_stack, job_id))
+        shown = run("jobs", "ledger", job_id, url=url).stdout
+        assert [word in shown for word in ("ran", "paused", "the job was paused")] == [True] * 3
+        first, *_, last = json.loads(run("jobs", "ledger", job_id, "--json", url=url).stdout)
+        bounds = ("--from", last["first"], "--to", last["first"])
+        (within,) = json.loads(run("jobs", "ledger", job_id, *bounds, "--json", url=url).stdout)
+        assert (within["first"], within["count"], within["outcome"]) == (last["first"], 1, "paused")
+        limited = run("jobs", "ledger", job_id, "--limit", "1", "--json", url=url)
+        assert json.loads(limited.stdout) == [first]
+        assert limited.stderr == "warning: there are later ones too; see --from and --limit\n"
         run("jobs", "delete", job_id, "--cancel-active", url=url)
 
     def test_a_job_is_edited_paused_resumed_and_triggered(self, api_stack: ApiStack) -> None:
@@ -193,11 +209,34 @@ class TestJobs:
         assert told["run_id"] in run("runs", "list", job_id, "--json", url=url).stdout
         run("jobs", "delete", job_id, url=url)
 
+    def test_the_fires_to_come_are_shown(self, api_stack: ApiStack) -> None:
+        """With both clocks; none of a paused job. And of a range in which nothing fired, that nothing did."""
+        url, job_id = api_stack.api.url, unique("upcoming")
+        run("jobs", "create", "noop", "0 9 1 1 *", "-z", "Europe/Berlin", "--job-id", job_id, url=url)
+        assert "-01-01T09:00:00+01:00" in run("jobs", "upcoming", job_id, url=url).stdout
+        fires = json.loads(run("jobs", "upcoming", job_id, "-n", "2", "--json", url=url).stdout)
+        assert [fire["nominal"][4:] for fire in fires] == ["-01-01T08:00:00Z"] * 2
+        run("jobs", "pause", job_id, url=url)
+        assert run("jobs", "upcoming", job_id, url=url).stdout == "no fires to come\n"
+        assert run("jobs", "ledger", job_id, url=url).stdout == "no fires in this time\n"
+        refused = run("jobs", "ledger", job_id, "--from", "2026-01-01", url=url, expect=2).stderr
+        assert refused == "horarium: from: give a time as in RFC 3339, such as 2026-06-08T13:00:00Z\n"
+
     def test_what_is_not_there_and_who_does_not_answer_are_one_line(self, api_stack: ApiStack) -> None:
         """Exit code 1: nothing is wrong with what was given."""
         assert run("jobs", "show", "never-was", url=api_stack.api.url, expect=1).stderr.count("\n") == 1
         assert "cannot reach the API" in run("jobs", "list", expect=1).stderr
         assert "HORARIUM_API_URL" in run("jobs", "list", url="nonsense", expect=2).stderr
+
+
+async def until_paused_fires(stack: ApiStack, job_id: str) -> None:
+    async with stack.client() as api:
+
+        async def are_told() -> Any:
+            ledger = (await api.get(f"/jobs/{job_id}/ledger")).json()
+            return len(ledger) > 1 and ledger[-1]["outcome"] == "paused"
+
+        await eventually(are_told)
 
 
 async def until_dead(stack: ApiStack, job_id: str) -> None:
