@@ -4,7 +4,7 @@ A job is compared as a body: what its file means against what it is, so that spe
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -16,6 +16,7 @@ from api.job_body import JobRequest
 from api.job_document import job_document
 from api.job_file import BadFiles, FiledJob, FileError, error_in
 from api.problem import FieldError
+from api.strict_json import escape_pointer
 from workflows.error import InvalidSchedule
 from workflows.schedule import OneOffRule
 from workflows.schedule_parser import check_fires
@@ -71,6 +72,15 @@ class ApplyPlan:
 
     steps: tuple[Step, ...]
     unchanged: int
+
+
+def owner_errors(jobs: Iterable[FiledJob]) -> Iterator[FileError]:
+    """Refuse the label of an owner where a file writes it: it would be pruned, or refused, as that owner's."""
+    for job in jobs:
+        labels = job.body.get("labels")
+        if isinstance(labels, dict) and OWNER_LABEL in labels:
+            reason = "this label is not for files: --owner NAME gives it"
+            yield job.error(FieldError(pointer=f"/labels/{escape_pointer(OWNER_LABEL)}", detail=reason))
 
 
 def with_owner(job: FiledJob, owner: str | None) -> FiledJob:

@@ -10,13 +10,13 @@ from typing import Final, TypeAlias, cast
 import yaml
 from pydantic import JsonValue
 
-from api.apply_plan import OWNER_LABEL, Action, ApplyPlan, Present, Step, make_plan, with_owner
+from api.apply_plan import OWNER_LABEL, Action, ApplyPlan, Present, Step, make_plan, owner_errors, with_owner
 from api.calendar_body import named_calendars
 from api.cli_client import command_failure, open_client
 from api.cli_input import BadInput, CommandFailed
 from api.job_body import JobBody
 from api.job_file import BadFiles, ReadFiles, find_example_file, read_job_files, read_requests
-from horarium.client import Client, HorariumError
+from horarium.client import Client, HorariumError, PreconditionFailed
 from horarium.client import JobBody as JobToSend
 from workflows.calendar_day import join_spans
 from workflows.schedule import CalendarDays
@@ -63,7 +63,8 @@ def apply_files(
     found = read_job_files(names)
     if prune and not found.jobs:
         raise BadInput("no job in the files: with --prune, all of the owner's jobs would be removed")
-    labelled = ReadFiles(jobs=[with_owner(job, owner) for job in found.jobs], errors=found.errors)
+    errors = [*found.errors, *owner_errors(found.jobs)]
+    labelled = ReadFiles(jobs=[with_owner(job, owner) for job in found.jobs], errors=errors)
     with open_client(url) as client:
         requests = read_requests(labelled, calendars=_calendars_of(labelled, client))
         present = {job.job_id: job for job in _list_present(client)}
@@ -149,6 +150,8 @@ def _try(step: Step, client: Client) -> str | None:
             client.jobs.delete(step.job_id)
         else:
             client.jobs.put(step.job_id, cast(JobToSend, dict(step.body)), if_match=step.revision)
+    except PreconditionFailed as error:
+        return f"changed since it was compared ({error}): apply again"
     except HorariumError as error:
         return str(command_failure(error))
     return None

@@ -288,7 +288,8 @@ def field_errors_of(error: HorariumError) -> list[FieldError]:
 
 def describe_field_error(error: FieldError) -> str:
     """Say one error in a line that names its field."""
-    place = error.parameter or (error.pointer or "").lstrip("/").replace("/", ".")
+    in_body = (error.pointer or "").lstrip("/").replace("/", ".").replace("~1", "/").replace("~0", "~")
+    place = error.parameter or in_body
     return f"{place}: {error.detail}" if place else error.detail
 
 

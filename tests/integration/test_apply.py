@@ -2,10 +2,14 @@
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 import yaml
 
+from api.apply_plan import OWNER_LABEL
+from api.cli_apply import apply_files
 from tests.api_stack import ApiStack
 from tests.command import run
 from tests.temporal_servers import unique
@@ -51,6 +55,34 @@ def test_files_make_jobs_what_they_say(api_stack: ApiStack, tmp_path: Path) -> N
     assert json.loads(run("jobs", "show", other, "--json", url=url).stdout)["state"] == "active"
 
 
+def apply_twice_at_once(folder: str, *, url: str) -> list[int]:
+    """In threads of this process, where starting costs nothing; answers the exit codes."""
+
+    def apply(_: int) -> int:
+        return apply_files([folder], owner=None, prune=False, take_over=False, dry_run=False, url=url)
+
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(apply, range(2)))
+
+
+def test_two_who_apply_the_same_files_at_once_make_one_revision(
+    api_stack: ApiStack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both create the jobs. Of both that change one, the second changes nothing: it may be told so, and to apply again."""
+    url, ids = api_stack.api.url, [unique("twice") for _ in range(5)]
+    folder = write(tmp_path, *map(job, ids))
+    assert apply_twice_at_once(folder, url=url) == [0, 0]
+    assert capsys.readouterr().err == ""
+    write(tmp_path, *(job(job_id, schedule="0 10 * * 1") for job_id in ids))
+    codes, refused = apply_twice_at_once(folder, url=url), capsys.readouterr().err.splitlines()
+    assert any(codes) == bool(refused)
+    reason = "changed since it was compared (the job has revision 2): apply again"
+    assert [line for line in refused if not line.endswith(reason)] == []
+    found = [json.loads(run("jobs", "show", job_id, "--json", url=url).stdout) for job_id in ids]
+    assert [(each["schedule"], each["revision"]) for each in found] == [("0 10 * * 1", 2)] * len(ids)
+    assert run("apply", "-f", folder, url=url).stdout == f"0 created, 0 changed, {len(ids)} unchanged\n"
+
+
 def test_what_is_wrong_is_told_before_anything_is_done(api_stack: ApiStack, tmp_path: Path) -> None:
     """Two files, each with an error and a good job: neither is registered, and the exit code says that it is the input."""
     url, good = api_stack.api.url, unique("as-code")
@@ -60,6 +92,9 @@ def test_what_is_wrong_is_told_before_anything_is_done(api_stack: ApiStack, tmp_
     )
     refused = run("apply", "-f", str(tmp_path), url=url, expect=2).stderr
     assert f"{tmp_path}/b.yaml:6: worse: exclude.calendars.0: there is no calendar 'never-was'" in refused
+    (tmp_path / "b.yaml").write_text(yaml.safe_dump(job("worse", labels={OWNER_LABEL: "me"}), sort_keys=False))
+    refused = run("apply", "-f", str(tmp_path), "--owner", "me", url=url, expect=2).stderr
+    assert f"{tmp_path}/b.yaml:5: worse: labels.{OWNER_LABEL}: this label is not for files" in refused
     (tmp_path / "b.yaml").unlink()
     refused = run("apply", "-f", str(tmp_path), url=url, expect=2).stderr
     assert f"{tmp_path}/a.yaml:6: bad: schedule: " in refused

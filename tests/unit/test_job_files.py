@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
-from api.apply_plan import OWNER_LABEL, Action, ApplyPlan, Present, make_plan, with_owner
+from api.apply_plan import OWNER_LABEL, Action, ApplyPlan, Present, make_plan, owner_errors, with_owner
 from api.cli_apply import check_examples, job_file_schema
 from api.cli_input import BadInput
 from api.job_body import read_job
@@ -176,6 +176,14 @@ class TestPlan:
         assert "applied by 'you'" in error.detail
         plan = plan_for(GOOD, theirs, folder=tmp_path, owner=owner, take_over=True)
         assert [step.action for step in plan.steps] == [Action.CHANGE, Action.CREATE]
+
+    def test_the_label_of_an_owner_is_refused_where_a_file_writes_it(self, tmp_path: Path) -> None:
+        """With its line, and with the option that gives it: else whoever writes it could have another's jobs pruned."""
+        text = f"job_id: a\nname: noop\nschedule: '@daily'\nlabels:\n  team: pay\n  {OWNER_LABEL}: me\n---\n"
+        (tmp_path / "jobs.yaml").write_text(f"{text}job_id: b\nname: noop\nschedule: '@daily'\nlabels: {{team: pay}}\n")
+        refused = [str(error) for error in owner_errors(read_job_files([str(tmp_path)]).jobs)]
+        reason = "this label is not for files: --owner NAME gives it"
+        assert refused == [f"{tmp_path}/jobs.yaml:6: a: labels.{OWNER_LABEL}: {reason}"]
 
     def test_a_job_that_would_never_fire_is_an_error_of_its_file_unless_it_is_there_and_done(
         self, tmp_path: Path
