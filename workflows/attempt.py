@@ -197,11 +197,16 @@ def job_run(order: AttemptOrder, *, payload: JsonValue) -> JobRun[JsonValue]:
 
 
 def queue_timeout(definition: JobDefinition, run: Run, *, now: datetime) -> timedelta:
-    """Say how long an attempt may wait for a worker."""
+    """Say how long an attempt may wait for a worker: not beyond what bounds its start."""
+    bounds: list[timedelta] = []
+    if definition.deadline is not None:
+        bounds.append(definition.deadline)
     if definition.missed_window is CatchUpPolicy.DEADLINE and definition.max_delay is not None and run.attempt == 1:
         # The deadline is for the actual start, which is when a worker takes it.
-        return max(timedelta(seconds=1), min(definition.queue_timeout, run.target_at + definition.max_delay - now))
-    return definition.queue_timeout
+        bounds.append(definition.max_delay)
+    if not bounds:
+        return definition.queue_timeout
+    return max(timedelta(seconds=1), min(definition.queue_timeout, run.target_at + min(bounds) - now))
 
 
 def _cancellation_type(definition: JobDefinition) -> workflow.ActivityCancellationType:

@@ -28,6 +28,9 @@ LONGEST_RETRY_AFTER = timedelta(days=365)
 UNKNOWN_ACTIVITY = "unknown_activity"
 """How the reason of a run begins that is parked because no worker knows its activity, and not for its downstream."""
 
+DEADLINE_IS_OVER = "deadline_seconds is over"
+"""Why a run is dead whose attempt would begin, or has waited for a worker, past its deadline."""
+
 FIRST_PARKING = timedelta(seconds=5)
 LONGEST_PARKING = timedelta(minutes=1)
 """A rolling deploy of the workers ends within minutes; its runs should not wait much longer than it did."""
@@ -105,6 +108,8 @@ def decide_after_attempt(
                 ended = _retry_or_end(run, end, definition=definition, now=now, draw=draw)
             elif run.attempt == 1 and is_past_deadline(definition, run, now=now):
                 ended = end_too_late(run, now=now)
+            elif definition.deadline is not None and now >= run.target_at + definition.deadline:
+                ended = _end(run, RunStatus.DEAD, now=now, reason=DEADLINE_IS_OVER)
             else:
                 ended = _end(run, RunStatus.DEAD, now=now, reason="not_started: no worker took it in time")
         case AttemptStatus.RUNNING:
@@ -228,7 +233,7 @@ def _unless_overdue(run: Run, definition: JobDefinition, *, now: datetime) -> Ru
         return run
     if run.next_attempt_at <= run.target_at + definition.deadline:
         return run
-    return _end(run, RunStatus.DEAD, now=now, reason="deadline_seconds is over")
+    return _end(run, RunStatus.DEAD, now=now, reason=DEADLINE_IS_OVER)
 
 
 def _end(run: Run, status: RunStatus, *, now: datetime, reason: str | None = None, result: JsonValue = None) -> Run:

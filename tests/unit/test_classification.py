@@ -24,6 +24,10 @@ from workflows.run import Failure
         (Failure(type="HttpStatus500"), FailureKind.SERVER, True, True),
         (Failure(type="HttpStatus429", http_status=429), FailureKind.THROTTLED, True, False),
         (Failure(type="HttpStatus404", http_status=404), FailureKind.CLIENT, False, False),
+        (Failure(type="HttpStatus408", http_status=408), FailureKind.TIMEOUT, True, True),
+        (Failure(type="HttpStatus302", http_status=302), FailureKind.CLIENT, False, False),
+        (Failure(type="HttpStatus599", http_status=599), FailureKind.SERVER, True, True),
+        (Failure(type="ReadTimeout", types=("httpx.ReadTimeout",)), FailureKind.TIMEOUT, True, True),
         (Failure(type="ValueError"), FailureKind.OTHER, True, False),
         (Failure(type="PermanentError", retryable=False), FailureKind.OTHER, False, False),
     ],
@@ -60,6 +64,10 @@ def test_retry_on_names_all_that_is_retried() -> None:
     assert is_retryable(Failure(type="timeout"), only_timeouts)
     assert not is_retryable(Failure(type="ValueError"), only_timeouts)
     assert is_retryable(Failure(type="lost"), only_timeouts)
+    assert not is_retryable(Failure(type="lost"), RetryPolicy(no_retry_on=("lost",)))
+    assert is_retryable(Failure(type="ConnectError"), RetryPolicy(retry_on=("connect_failure",)))
+    assert not is_retryable(Failure(type="HttpStatus503", http_status=503), RetryPolicy(retry_on=("connect_failure",)))
+    assert not is_retryable(Failure(type="timeout"), RetryPolicy(retry_on=("timeout",), no_retry_on=("timeout",)))
     assert is_retryable(Failure(type="HttpStatus409", http_status=409), RetryPolicy(retry_on=("4xx",)))
     assert not is_retryable(Failure(type="HttpStatus503", http_status=503), RetryPolicy(no_retry_on=("5xx",)))
 

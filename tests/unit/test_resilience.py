@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workflows.admission import Verdict, VerdictKind
+from workflows.attempt import queue_timeout
 from workflows.job import Backoff, CatchUpPolicy, JobDefinition, RetryPolicy
 from workflows.resilience import (
     LONGEST_PARKING,
@@ -148,6 +149,66 @@ def test_a_run_whose_retry_has_no_budget_is_dead_at_once() -> None:
     end = ended(AttemptStatus.FAILED, failure=Failure(type="ConnectionError"), verdict=_verdict(VerdictKind.EXHAUSTED))
     after = settle(dispatched(attempt=1), end, downstream="bank")
     assert (after.status, after.reason) == (RunStatus.DEAD, "retry_budget_exhausted")
+
+
+@pytest.mark.parametrize(("deadline", "dead"), [(4.499, True), (4.5, False), (60, False)])
+def test_a_run_whose_next_attempt_would_begin_after_its_deadline_is_dead_at_once(deadline: float, dead: bool) -> None:
+    """``deadline_seconds`` counts from the target, over all attempts. The one at its end is still made: here at 4.5 s."""
+    end, span = ended(AttemptStatus.FAILED, failure=Failure(message="x")), timedelta(seconds=deadline)
+    after = settle(dispatched(), end, deadline=span)
+    if not dead:
+        assert (after.status, after.next_attempt_at) == (RunStatus.RETRYING, NOON + timedelta(seconds=4.5))
+        return
+    assert (after.status, after.reason, after.attempt) == (RunStatus.DEAD, "deadline_seconds is over", 1)
+    assert (after.next_attempt_at, after.failure) == (None, Failure(message="x"))
+    later = settle(dispatched(target_at=NOON + SECOND), end, deadline=span)
+    assert later.status is RunStatus.RETRYING
+
+
+def test_waiting_for_a_downstream_does_not_outlast_the_deadline() -> None:
+    """Neither parked before its first attempt, nor by the breaker that its own failure met, nor as long as an error asks for."""
+    minute = timedelta(minutes=1)
+    not_made = ended(AttemptStatus.FAILED, parked_until=NOON + minute, failure=Failure(message="waits"))
+    parked = ended(AttemptStatus.FAILED, failure=Failure(type="ConnectionError"), verdict=_verdict(VerdictKind.PARK))
+    patient = ended(AttemptStatus.FAILED, failure=Failure(retry_after=minute - 3 * SECOND))
+    for end, waiting in (
+        (not_made, RunStatus.PARKED),
+        (parked, RunStatus.PARKED),
+        (patient, RunStatus.RETRYING),
+    ):
+        assert settle(dispatched(), end, downstream="bank", deadline=minute).status is waiting
+        over = settle(dispatched(), end, downstream="bank", deadline=minute - SECOND)
+        assert (over.status, over.reason) == (RunStatus.DEAD, "deadline_seconds is over")
+
+
+@pytest.mark.parametrize(
+    ("deadline", "queue", "seconds", "waits"),
+    [
+        (None, timedelta(days=1), 0, timedelta(days=1)),
+        (timedelta(hours=1), timedelta(days=1), 0, timedelta(hours=1)),
+        (timedelta(hours=1), timedelta(days=1), 600, timedelta(minutes=50)),
+        (timedelta(hours=1), timedelta(minutes=5), 600, timedelta(minutes=5)),
+        (timedelta(hours=1), timedelta(days=1), 3_600, SECOND),
+    ],
+)
+def test_no_attempt_waits_for_a_worker_beyond_the_deadline(
+    deadline: timedelta | None, queue: timedelta, seconds: float, waits: timedelta
+) -> None:
+    """Of whatever number it is; the engine gives it back then, and the run is dead of its deadline."""
+    definition = JobDefinition(deadline=deadline, queue_timeout=queue)
+    for attempt in (1, 3):
+        run, now = dispatched(attempt=attempt), NOON + timedelta(seconds=seconds)
+        assert queue_timeout(definition, run, now=now) == waits
+    too_long = ended(AttemptStatus.TIMED_OUT, not_started=True)
+    given_back = settle(dispatched(), too_long, seconds=3_600, deadline=deadline)
+    reason = "not_started: no worker took it in time" if deadline is None else "deadline_seconds is over"
+    assert (given_back.status, given_back.reason) == (RunStatus.DEAD, reason)
+
+
+def test_what_succeeds_or_is_cancelled_after_its_deadline_has_succeeded_or_is_cancelled() -> None:
+    """An attempt that has begun in time is not cut short: that is what its timeout is for."""
+    for status, then in ((AttemptStatus.SUCCESS, RunStatus.SUCCESS), (AttemptStatus.CANCELLED, RunStatus.CANCELLED)):
+        assert settle(dispatched(), ended(status), deadline=SECOND).status is then
 
 
 def test_an_error_that_says_never_ends_the_run_at_once() -> None:
