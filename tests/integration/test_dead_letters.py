@@ -156,6 +156,16 @@ FINAL_FAILURES: dict[str, tuple[dict[str, Any], str, str]] = {
         "this kind of error is not retried",
         "ValueError",
     ),
+    "too late for another": (
+        {
+            "how": "exception",
+            "max_retries": 3,
+            "retry_backoff": {"kind": "fixed", "base_seconds": 60},
+            "deadline_seconds": 45,
+        },
+        "deadline_seconds is over",
+        "ValueError",
+    ),
     "connect": ({"max_retries": 3, "downstream": "nowhere"}, "retry_budget_exhausted", "ConnectionRefusedError"),
     "timeout": ({"timeout_seconds": 1, "max_retries": 0}, "max_attempts is reached", "timeout"),
     "too_large": ({"max_retries": 3}, "the error says never to retry", "PermanentError"),

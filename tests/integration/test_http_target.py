@@ -448,9 +448,10 @@ class TestConnection:
         assert failure.type == "ConnectFailure"
 
     async def test_a_cancelled_attempt_closes_its_connection(self) -> None:
-        """At once; the receiver hears of it."""
+        """At once, though it has not been answered."""
         async with receiving(hang) as receiver:
             result = await send(receiver.url, run={"cancel_after": timedelta(seconds=0.3)})
+            assert (receiver.connections, open_to(receiver)) == (1, [])
         assert result.status is JobStatus.CANCELLED
 
     async def test_nothing_is_left_open(self) -> None:
@@ -458,9 +459,13 @@ class TestConnection:
         async with receiving() as receiver:
             for _ in range(5):
                 (await send(receiver.url)).require_success()
-            assert receiver.connections == 5
-            connections = psutil.Process().net_connections("tcp")
-            assert not [each for each in connections if each.raddr and each.raddr.port == receiver.port]
+            assert (receiver.connections, open_to(receiver)) == (5, [])
+
+
+def open_to(receiver: Receiver) -> list[object]:
+    """Connections of this process to a receiver."""
+    connections = psutil.Process().net_connections("tcp")
+    return [each for each in connections if each.raddr and each.raddr.port == receiver.port]
 
 
 def _bare(status: int) -> Answer:
