@@ -42,6 +42,7 @@ from workflows.contracts import (
     NOTE_ATTEMPT,
     UPDATE_ASK_PROBE,
     UPDATE_END_PROBE,
+    WORKFLOW_TASK_TIMEOUT,
     downstream_workflow_id,
 )
 from workflows.downstream import GateReport, breaker_memo, read_breaker_memo
@@ -290,6 +291,7 @@ class Admissions:
             DownstreamInput(tenant=tenant, downstream=downstream, policy=self._policy),
             id=downstream_workflow_id(tenant=tenant, downstream=downstream),
             task_queue=DEFAULT_TASK_QUEUE,
+            task_timeout=WORKFLOW_TASK_TIMEOUT,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             memo=breaker_memo(breaker),
             static_summary=f"circuit breaker of {downstream}",
@@ -298,18 +300,21 @@ class Admissions:
 
     async def _learn(self, gate: Gate, tenant: str, downstream: str, *, now: datetime) -> None:
         """Ask whether the breaker is open: opened by another process, or before this one began; or closed meanwhile."""
-        gate.looked_at = now
+        gate.looked_at, known_before = now, gate.open_until
         handle = self._client.get_workflow_handle(downstream_workflow_id(tenant=tenant, downstream=downstream))
         try:
             described = await _within_bounds(handle.describe())
         except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
+            # While this was asked, `note_attempt` may have opened the breaker: then the answer is older than that.
+            if error.status is RPCStatusCode.NOT_FOUND and gate.open_until == known_before:
                 _close(gate)
             return
         if described is None:
             return
         if described.status is not WorkflowExecutionStatus.RUNNING:
-            return _close(gate)
+            if gate.open_until == known_before:
+                _close(gate)
+            return
         gate.is_known = True
         look = read_breaker_memo(await described.memo(), started_at=described.start_time)
         # Where this process waits for longer, a probe is out.

@@ -2,14 +2,17 @@
 catch-up lane, whose starts come at a rate over all jobs.
 """
 
+import asyncio
 import heapq
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from temporalio.service import RPCError, RPCStatusCode
 
 from activities.admission import LANE_IS_BUSY, Admissions
-from tests.unit.downstream_stage import Outage
-from workflows.admission import Admission, AdmissionRequest
+from tests.unit.downstream_stage import Breaker, Outage
+from workflows.admission import Admission, AdmissionRequest, AttemptNotice, Verdict, VerdictKind
 from workflows.breaker import BreakerPolicy
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -105,3 +108,41 @@ async def test_a_few_failures_are_retried_within_the_budget() -> None:
     await outage.play()
     assert outage.ended == {"success": 3}
     assert len(outage.calls) <= 3 + BreakerPolicy().budget_floor
+
+
+class LateBreaker(Breaker):
+    """Tells how it stands when it is asked, but not at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.answers = asyncio.Event(), asyncio.Event()
+
+    async def describe(self) -> Any:
+        """Look, wait, and answer what was seen."""
+        is_there = self.has_been
+        self.asked.set()
+        await self.answers.wait()
+        if not is_there:
+            raise RPCError("there is no such workflow", RPCStatusCode.NOT_FOUND, b"")
+        return await super().describe()
+
+
+async def test_a_breaker_stays_open_whatever_was_asked_before_it_opened() -> None:
+    """Many attempts fail at once: one of them asks whether the breaker is open, and is told "no" after another has opened it.
+    None of them dies of a budget that is used up, as it would if the breaker were closed again."""
+    temporal = LateBreaker()
+    admissions = Admissions(temporal, BreakerPolicy(failures_to_open=4, budget_floor=2))  # type: ignore[arg-type]
+    kinds = [(await fail(admissions, run)).kind for run in ("a", "b")]
+    asking = asyncio.create_task(fail(admissions, "c"))
+    await temporal.asked.wait()
+    kinds.append((await fail(admissions, "d")).kind)
+    temporal.answers.set()
+    kinds.append((await asking).kind)
+    kinds.append((await fail(admissions, "e")).kind)
+    assert kinds == [VerdictKind.RETRY, VerdictKind.RETRY, VerdictKind.PARK, VerdictKind.PARK, VerdictKind.PARK]
+
+
+async def fail(admissions: Admissions, run_id: str) -> Verdict:
+    """Tell of an attempt that has failed, and may be made again."""
+    notice = AttemptNotice(tenant="t", downstream="bank", run_id=run_id, ok=False, wants_retry=True, now=NOON)
+    return await admissions.note_attempt(notice)
