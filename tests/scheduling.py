@@ -23,6 +23,7 @@ LONGEST: Final = (
     "api_stack postgresql",
     "tests/integration/test_dev_stack.py",
     "tests/integration/test_metrics.py",
+    "tests/chaos/test_short_forms.py",
     "tests/integration/test_writing_jobs.py",
     "tests/integration/test_worker_process.py",
     "author_stack",

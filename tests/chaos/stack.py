@@ -58,6 +58,13 @@ class Stack:
         """Get a worker, to send it a signal or to read its log."""
         return self._workers[name]
 
+    async def kill_worker(self, name: str) -> None:
+        """``kill -9`` a worker. It may be started again under its name."""
+        worker = self._workers[name]
+        worker.signal(signal.SIGKILL)
+        await worker.ended()
+        worker.ready_file.unlink(missing_ok=True)
+
     async def kill_and_restart(self, name: str) -> None:
         """``kill -9`` a worker or the Temporal server, and start it again at once."""
         if name == TEMPORAL:
@@ -66,10 +73,7 @@ class Stack:
             await asyncio.to_thread(self.server.process.stop, grace=STOP_AT_ONCE)
             self.server = await asyncio.to_thread(_start_server, options)
             return
-        worker = self._workers[name]
-        worker.signal(signal.SIGKILL)
-        await worker.ended()
-        worker.ready_file.unlink(missing_ok=True)
+        await self.kill_worker(name)
         await self.start_worker(name, role=self._roles[name])
 
     async def connect(self) -> Client:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from itertools import cycle, islice
@@ -68,6 +69,7 @@ async def test_kill_nine_at_any_moment_loses_and_doubles_nothing(stack: Stack, p
     ended = datetime.now(UTC)
 
     client = await stack.connect()
+    fires = Counter[Outcome]()
     for job_id, period in (("on-timer", ON_TIMER), ("sleeper", SLEEPER)):
         expected = grid(started + timedelta(seconds=5), ended, period)
         entries = await eventually(
@@ -77,6 +79,12 @@ async def test_kill_nine_at_any_moment_loses_and_doubles_nothing(stack: Stack, p
         assert sorted(nominal_times(entries, period)) == sorted(set(nominal_times(entries, period))), "one outcome each"
         assert set(expected) <= set(nominal_times(entries, period)), stack.logs()
         await assert_one_run_each(queries, job_id, entries, until=ended)
+        for entry in entries:
+            fires[entry.outcome] += entry.count
+    outcomes = ", ".join(f"{outcome.value} {count}" for outcome, count in fires.items())
+    print(
+        f"\n{KILLS} kills in {(ended - started).total_seconds():.0f} s: {fires.total()} fires, one outcome each: {outcomes}"
+    )
     assert await slept_the_long_way(client, "sleeper")
     assert not await slept_the_long_way(client, "on-timer")
 

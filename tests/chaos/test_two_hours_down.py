@@ -2,10 +2,8 @@
 
 import asyncio
 import os
-from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Final
@@ -13,13 +11,13 @@ from typing import Any, Final
 import pytest
 from temporalio.client import Client
 
-from activities.queries import Queries, RunFilter
+from activities.queries import Queries
+from tests.chaos.downtime import aligned, all_told, check_counts, check_rate_of_job, count_outcomes
 from tests.chaos.stack import Stack
-from tests.chaos.test_kill_nine import nominal_times
 from tests.eventually import eventually
 from workflows.contracts import JOB_WORKFLOW, WORKFLOW_TASK_TIMEOUT, job_workflow_id
-from workflows.job import CatchUpPolicy, JobDefinition, JobInput, JobState, LedgerEntry
-from workflows.run import FINAL_STATUSES, Outcome, Run, RunKind, RunStatus
+from workflows.job import CatchUpPolicy, JobDefinition, JobInput, JobState
+from workflows.run import Run, RunKind, RunStatus
 from workflows.schedule import IntervalRule, Schedule
 from workflows.target import DEFAULT_TASK_QUEUE, ActivityTarget
 
@@ -33,6 +31,9 @@ PERIOD: Final = timedelta(seconds=60 if LONG else 6)
 
 MISSED: Final = 120
 """Fires of each job in the two hours."""
+
+CERTAINLY_MISSED: Final = MISSED - 2
+"""The last ones may still be live when the job wakes."""
 
 OBSERVED: Final = 3 * PERIOD if LONG else 4 * PERIOD
 SETTLED_AFTER: Final = timedelta(seconds=20 if LONG else 12)
@@ -70,7 +71,7 @@ async def stack(tmp_path: Path, postgresql_url: str) -> AsyncIterator[Stack]:
 async def test_two_hours_of_downtime_are_caught_up_without_a_late_fire(stack: Stack, queries: Queries) -> None:
     """500 jobs a minute, of all policies, whose last decision was two hours ago when the scheduler comes."""
     client = await stack.connect()
-    down_since = aligned(datetime.now(UTC)) - MISSED * PERIOD
+    down_since = aligned(datetime.now(UTC), PERIOD) - MISSED * PERIOD
     jobs = {
         f"{policy.value.lower()}-{number}": policy for policy, share in SHARES for number in range(int(share * JOBS))
     }
@@ -85,21 +86,29 @@ async def test_two_hours_of_downtime_are_caught_up_without_a_late_fire(stack: St
     runs, ledger = {}, {}
     for job_id in jobs:
         runs[job_id], ledger[job_id] = await eventually(
-            lambda job_id=job_id: all_told(queries, job_id, until),  # type: ignore[misc]
+            lambda job_id=job_id: all_told(queries, job_id, until, PERIOD),  # type: ignore[misc]
             limit=CAUGHT_UP_WITHIN,
             every=timedelta(seconds=1),
         )
     for job_id, policy in jobs.items():
-        check_counts(policy, runs[job_id], ledger[job_id], down_since=down_since, until=until)
+        check_counts(
+            definition_of(policy),
+            runs[job_id],
+            ledger[job_id],
+            period=PERIOD,
+            after=down_since,
+            until=until,
+            missed=CERTAINLY_MISSED,
+        )
 
     everything = [run for of_job in runs.values() for run in of_job]
     assert {run.status for run in everything} == {RunStatus.SUCCESS}
-    check_rate([run for run in everything if run.kind is RunKind.CATCH_UP], per_job=CATCH_UP_RATE)
+    check_rate([run for run in everything if run.kind is RunKind.CATCH_UP])
+    for of_job in runs.values():
+        check_rate_of_job([run for run in of_job if run.kind is RunKind.CATCH_UP], per_minute=CATCH_UP_RATE)
     live = [run for run in everything if up_since + SETTLED_AFTER <= run.target_at <= until]
     late = sorted((run.dispatched_at - run.target_at).total_seconds() for run in live if run.dispatched_at)
-    outcomes = Counter[Outcome]()
-    for entry in (entry for of_job in ledger.values() for entry in of_job):
-        outcomes[entry.outcome] += entry.count
+    outcomes = count_outcomes([entry for of_job in ledger.values() for entry in of_job])
     print(
         f"\n{JOBS} jobs, {MISSED} fires of each missed; outcomes: {', '.join(f'{o.value} {n}' for o, n in outcomes.items())}; "
         f"{sum(run.kind is RunKind.CATCH_UP for run in everything)} catch-up runs; {len(live)} live fires, lateness p50 "
@@ -107,12 +116,6 @@ async def test_two_hours_of_downtime_are_caught_up_without_a_late_fire(stack: St
     )
     assert median(late) < 1
     assert late[-1] < PERIOD.total_seconds() / 2, "no live fire was late"
-
-
-def aligned(moment: datetime) -> datetime:
-    """The last nominal time before."""
-    epoch = datetime(1970, 1, 1, tzinfo=UTC)
-    return epoch + (moment - epoch) // PERIOD * PERIOD
 
 
 def definition_of(policy: CatchUpPolicy) -> JobDefinition:
@@ -148,53 +151,8 @@ async def go_on(client: Client, job_id: str, definition: JobDefinition, *, high_
     )
 
 
-async def all_told(queries: Queries, job_id: str, until: datetime) -> tuple[list[Run], list[LedgerEntry]]:
-    """Runs and ledger of a job, once every fire up to a time has ended in them."""
-    runs = [each.record.run for each in (await queries.list_runs("default", job_id, RunFilter(), limit=1000)).items]
-    entries: list[LedgerEntry] = list((await queries.list_ledger("default", job_id, limit=1000)).items)
-    assert entries, f"{job_id}: nothing is told yet"
-    assert max(entry.last for entry in entries) >= aligned(until) - PERIOD, f"{job_id}: {entries[-1]}"
-    still = [run for run in runs if run.status not in FINAL_STATUSES and (run.target_at <= until)]
-    assert not still, f"{job_id}: {len(still)} runs have not ended, such as {still[0]}"
-    return [run for run in runs if run.status in FINAL_STATUSES], entries
-
-
-def check_counts(
-    policy: CatchUpPolicy, runs: list[Run], entries: list[LedgerEntry], *, down_since: datetime, until: datetime
-) -> None:
-    """Every nominal time has one outcome, and those of the downtime have that of the policy."""
-    told = Counter(nominal_times(entries, PERIOD))
-    assert max(told.values()) == 1, "one outcome each"
-    expected = {down_since + PERIOD * n for n in range(1, (aligned(until) - down_since) // PERIOD)}
-    assert expected <= set(told)
-    assert min(told) == down_since + PERIOD, "nothing was decided again"
-    outcomes = Counter[Outcome]()
-    for entry in entries:
-        outcomes[entry.outcome] += entry.count
-    caught_up = [run for run in runs if run.kind is RunKind.CATCH_UP]
-    passed = MISSED - 2
-    """At least: the last ones may still be live when the job wakes."""
-    match policy:
-        case CatchUpPolicy.SKIP | CatchUpPolicy.DEADLINE:
-            assert outcomes[Outcome.MISSED] >= passed
-            assert caught_up == []
-        case CatchUpPolicy.RUN_ONCE:
-            assert max(run.stands_for for run in caught_up) >= passed
-            assert outcomes[Outcome.COALESCED] == sum(run.stands_for - 1 for run in caught_up)
-        case CatchUpPolicy.RUN_ALL:
-            assert len(caught_up) >= MAX_MISSED
-            assert outcomes[Outcome.DROPPED] >= passed - MAX_MISSED
-    assert {run.scheduled_at for run in runs if run.outcome is Outcome.RAN} <= set(told)
-
-
-def check_rate(caught_up: list[Run], *, per_job: int) -> None:
-    """No job starts its catch-up runs faster than it may, and neither do all of them together."""
+def check_rate(caught_up: list[Run]) -> None:
+    """All jobs together start their catch-up runs no faster than the processes may."""
     together = sorted(run.dispatched_at for run in caught_up if run.dispatched_at)
     span = (together[-1] - together[0]).total_seconds()
     assert span >= (len(together) - 2 * len(WORKERS)) / (RATE_OF_PROCESS * len(WORKERS)) - 1
-    for job_id in {run.run_id.rpartition(":")[0] for run in caught_up}:
-        starts = sorted(
-            run.dispatched_at for run in caught_up if run.run_id.startswith(f"{job_id}:") and run.dispatched_at
-        )
-        shortest = timedelta(minutes=1) / per_job
-        assert all(later - earlier >= 0.9 * shortest for earlier, later in pairwise(starts)), job_id
