@@ -37,15 +37,17 @@ PATIENCE: Final = timedelta(seconds=20)
 class Alerter:
     """Sends the alerts of a process."""
 
-    def __init__(self, sender: HttpSender, *, url_for_all: str | None) -> None:
-        """``url_for_all`` takes the alerts of jobs that name no receiver."""
+    def __init__(self, sender: HttpSender, *, url_for_all: str | None, urls: Mapping[str, str] | None = None) -> None:
+        """Alerts of jobs that name no receiver go to that of their tenant in ``urls``, or else to ``url_for_all``."""
         self._sender = sender
+        self._urls = urls or {}
         self._url_for_all = url_for_all
 
     @activity.defn(name=SEND_ALERT)
     async def send_alert(self, alert: Alert) -> None:
         """Send an alert. Where there is nobody to tell, it is logged and done with."""
-        given = self._url_for_all if alert.url == "" else _reveal(alert.url, tenant=alert.tenant)
+        for_tenant = self._urls.get(alert.tenant, self._url_for_all)
+        given = for_tenant if alert.url == "" else _reveal(alert.url, tenant=alert.tenant)
         if given is None:
             logger.warning("alert without receiver", extra={"alert_id": alert.alert_id, "summary": alert.summary})
             return

@@ -1,6 +1,6 @@
 """The planner as a local activity: the kernel's pure plan, under the bounds of this worker."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from temporalio import activity
 
@@ -19,15 +19,21 @@ class Planner:
     event loop of a worker.
     """
 
-    def __init__(self, tuning: Tuning, *, fairness_weights: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self, tuning: Tuning, *, fairness_weights: Mapping[str, float] | None = None, alerted: Collection[str] = ()
+    ) -> None:
+        """``alerted`` are the tenants that have a receiver of alerts of their own."""
         self._tuning = tuning
+        self._alerted = frozenset(alerted)
         self._weights = fairness_weights or {}
 
     @activity.defn(name=PLAN_FIRES)
     def plan_fires(self, request: PlanRequest) -> FirePlan:
         """Say what a job has missed and what comes next."""
         weight = self._weights.get(request.tenant, self._tuning.fairness_weight)
-        return make_plan(request, tuning=self._tuning.model_copy(update={"fairness_weight": weight}))
+        alerts = self._tuning.alerts_for_all or request.tenant in self._alerted
+        own = {"fairness_weight": weight, "alerts_for_all": alerts}
+        return make_plan(request, tuning=self._tuning.model_copy(update=own))
 
     @activity.defn(name=SURVEY_FIRES)
     def survey_fires(self, request: SurveyRequest) -> FireSurvey:

@@ -28,7 +28,7 @@ from workflows.target import DEFAULT_TASK_QUEUE
 
 PREFIX: Final = "HORARIUM_"
 
-_SECRET: Final = frozenset({"alert_url", "database_url", "effects_url"})
+_SECRET: Final = frozenset({"alert_url", "alert_urls", "database_url", "effects_url"})
 """Settings whose values are not repeated in messages."""
 
 EXIT_CODE: Final = 2
@@ -125,6 +125,20 @@ def _to_ports(text: object) -> object:
     if not 1 <= first <= last <= 65535:
         raise ValueError("a port, or a range such as 9464-9483 of which the first free one is taken, or 0 for none")
     return Ports(first, last)
+
+
+def _to_urls(text: object) -> object:
+    if not isinstance(text, str):
+        return text
+    return dict(_to_url(part) for part in text.split())
+
+
+def _to_url(text: str) -> tuple[str, str]:
+    tenant, _, url = text.partition("=")
+    if not tenant or not url:
+        raise ValueError("tenant=URL, separated by blanks")
+    read_url(url)
+    return tenant, url
 
 
 def _to_weights(text: object) -> object:
@@ -244,6 +258,9 @@ class Settings(BaseSettings):
 
     alert_url: Annotated[str | None, AfterValidator(_check_url)] = Field(default=None, repr=False)
     """Where alerts of jobs go that name no receiver. With it, every job tells of dead runs and missed fires."""
+
+    alert_urls: Annotated[dict[str, str], NoDecode, BeforeValidator(_to_urls)] = Field(default={}, repr=False)
+    """The same for single tenants, before ``alert_url``: ``payroll=https://a.example reports=https://b.example``."""
 
     ui_url: str | None = None
     """Where people find Temporal's Web UI, such as ``http://localhost:8233``; for links. Default: no links."""

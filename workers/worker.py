@@ -301,10 +301,11 @@ def _bind_own_activities(
 ) -> OwnActivities:
     client = namespace.client
     tuning = settings.tuning(search_attributes=namespace.has_search_attributes)
-    planner = Planner(tuning, fairness_weights=settings.fairness_weights)
+    planner = Planner(tuning, fairness_weights=settings.fairness_weights, alerted=settings.alert_urls.keys())
     observer = Observer(client)
     control = JobControl(client, find_search_attributes=partial(register_search_attributes, client))
-    alerter = Alerter(HttpSender(allowance=settings.http_allowance()), url_for_all=settings.alert_url)
+    sender = HttpSender(allowance=settings.http_allowance())
+    alerter = Alerter(sender, url_for_all=settings.alert_url, urls=settings.alert_urls)
     backfills = BackfillAdmitter(queries=queries, control=control)
     redrives = BulkRedriver(queries=queries, redriver=Redriver(queries=queries, control=control))
     spreader = HoldSpreader(store=holds, control=control, writer=writer)

@@ -30,7 +30,7 @@ class AlertRules(Value):
     """When a job raises an alert, and who is told."""
 
     url: str | SecretReference = ""
-    """Empty: the one that the installation has for all jobs (``HORARIUM_ALERT_URL``)."""
+    """Empty: the tenant's (``HORARIUM_ALERT_URLS``), or the one that the installation has for all (``HORARIUM_ALERT_URL``)."""
 
     on: tuple[AlertKind, ...] = (AlertKind.DEAD, AlertKind.MISSED)
     missed_more_than: int = 0

@@ -20,11 +20,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from activities.alert import Alerter
+from activities.http_address import parse_allowance
+from activities.http_target import HttpSender
 from tests.api_stack import ApiStack, running_stack
 from tests.eventually import eventually
 from tests.integration.test_dead_letters import CODE, create, mend, until_dead
+from tests.records import NOON
 from tests.temporal_servers import unique
 from workers.devserver import free_port
+from workflows.alert import Alert
+from workflows.alert_rule import AlertKind
 
 SECRET = "a-secret-of-the-receiver"
 
@@ -137,6 +143,21 @@ async def test_a_run_that_nobody_takes_is_late_and_then_not_finished(
     [dead] = await eventually(lambda: receiver.bodies(job, "dead"))
     assert dead["run"]["reason"].startswith("not_started")
     assert len(receiver.bodies(job, "late")) == len(receiver.bodies(job, "not_finished_by")) == 1
+
+
+async def test_alerts_go_to_the_receiver_of_the_job_or_of_the_tenant_or_of_all() -> None:
+    """The nearest one, and no other. Without any, an alert is logged and done with."""
+    async with receiving(Receiver()) as job, receiving(Receiver()) as tenant, receiving(Receiver()) as everybody:
+        sender = HttpSender(allowance=parse_allowance(["127.0.0.1"]))
+        alerter = Alerter(sender, url_for_all=everybody.url, urls={"payroll": tenant.url})
+        for about, url in (("payroll", job.url), ("payroll", ""), ("reports", "")):
+            alert = Alert(alert_id=unique("alert"), kind=AlertKind.DEAD, tenant=about, url=url, raised_at=NOON)
+            await alerter.send_alert(alert)
+        told = [[json.loads(body)["tenant"] for _, body in each.deliveries] for each in (job, tenant, everybody)]
+        assert told == [["payroll"], ["payroll"], ["reports"]]
+        alone = Alerter(sender, url_for_all=None, urls={"payroll": tenant.url})
+        await alone.send_alert(Alert(kind=AlertKind.DEAD, tenant="reports", raised_at=NOON))
+        assert len(tenant.deliveries) == 1
 
 
 async def test_what_is_well_is_not_told(api: httpx.AsyncClient, receiver: Receiver, log: Path) -> None:

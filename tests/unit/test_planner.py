@@ -247,3 +247,12 @@ def test_a_plan_brings_the_weight_of_its_tenant(tenant: str, weight: float) -> N
     request = PlanRequest(tenant=tenant, job_id=JOB, definition=definition, revision=3, after=NOON, now=at(30))
     plan = Planner(Tuning(), fairness_weights={"payroll": 5, "reports": 0.5}).plan_fires(request)
     assert plan.tuning.fairness_weight == weight
+
+
+@pytest.mark.parametrize(("tenant", "for_all", "told"), [("a", False, True), ("b", False, False), ("b", True, True)])
+def test_a_plan_says_whether_there_is_somebody_to_tell(tenant: str, for_all: bool, told: bool) -> None:
+    """``HORARIUM_ALERT_URLS`` of its tenant, or ``HORARIUM_ALERT_URL``."""
+    definition = JobDefinition(schedule=every(60))
+    request = PlanRequest(tenant=tenant, job_id=JOB, definition=definition, revision=3, after=NOON, now=at(30))
+    plan = Planner(Tuning(alerts_for_all=for_all), alerted=["a"]).plan_fires(request)
+    assert plan.tuning.alerts_for_all is told

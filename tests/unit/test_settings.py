@@ -24,6 +24,9 @@ def empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMPORAL_CONFIG_FILE", "/nonexistent/temporal.toml")
 
 
+ALERT_URLS = {"a": "https://x.example/?k=1", "b": "http://y.example"}
+
+
 @pytest.mark.parametrize(
     ("name", "value", "field", "expected"),
     [
@@ -39,6 +42,7 @@ def empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("HORARIUM_MAX_BACKFILL_FIRES", "500", "max_backfill_fires", 500),
         ("HORARIUM_FAIRNESS_WEIGHTS", "payroll=5, reports = 0.5,", "fairness_weights", {"payroll": 5, "reports": 0.5}),
         ("HORARIUM_FAIRNESS_WEIGHTS", "", "fairness_weights", {}),
+        ("HORARIUM_ALERT_URLS", "a=https://x.example/?k=1  b=http://y.example", "alert_urls", ALERT_URLS),
         ("HORARIUM_READY_FILE", "/run/ready", "ready_file", Path("/run/ready")),
     ],
 )
@@ -66,6 +70,8 @@ def test_a_setting_is_read(
         ("HORARIUM_FAIRNESS_WEIGHTS", "payroll=0", "tenant=weight"),
         ("HORARIUM_FAIRNESS_WEIGHTS", "payroll=nan", "tenant=weight"),
         ("HORARIUM_FAIRNESS_WEIGHTS", "=5", "tenant=weight"),
+        ("HORARIUM_ALERT_URLS", "https://x.example/secret", "tenant=URL"),
+        ("HORARIUM_ALERT_URLS", "a=x.example", "URL"),
         ("HORARIUM_EXAMPLES", "perhaps", "valid boolean"),
         ("HORARIUM_LOG_LEVEL", "loud", "'debug', 'info', 'warning' or 'error', not 'loud'"),
         ("HORARIUM_MAX_CACHED_WORKFLOWS", "30", "at least HORARIUM_WORKFLOW_TASK_SLOTS, which is 40"),
