@@ -43,6 +43,22 @@ def test_exactly_one_probe_is_out() -> None:
     assert [probe.run_id for probe in breaker.probes] == ["a"]
 
 
+def test_as_many_probes_are_out_as_are_configured() -> None:
+    """Three of five that ask are let through, whatever their order; one that fails opens the breaker for all anew."""
+    due = NOON + timedelta(seconds=30)
+    breaker = opened(BreakerPolicy(probes=3))
+    granted: list[bool] = []
+    for run in "abcde":
+        breaker, answer = ask_for_probe(breaker, run, now=due, lasts=LASTS)
+        granted.append(answer.granted)
+    assert granted == [True, True, True, False, False]
+    reopened = end_probe(breaker, "b", ok=False, now=due)
+    assert reopened is not None
+    assert [probe.run_id for probe in reopened.probes] == ["a", "c"]
+    _, again = ask_for_probe(reopened, "d", now=due, lasts=LASTS)
+    assert (again.granted, again.ask_again_at) == (False, due + timedelta(seconds=60))
+
+
 def test_a_probe_that_succeeds_closes_it_and_one_that_fails_doubles_the_wait() -> None:
     """30 s, 60 s, 120 s, and never over ten minutes."""
     due = NOON + timedelta(seconds=30)

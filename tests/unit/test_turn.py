@@ -194,6 +194,20 @@ def test_the_fires_that_a_run_blocks_are_skipped_whatever_their_number() -> None
         assert driver.wakes - wakes < 60
 
 
+@pytest.mark.parametrize("status", [AttemptStatus.TIMED_OUT, AttemptStatus.LOST])
+def test_a_hung_handler_blocks_a_job_until_it_is_given_up_and_never_in_silence(status: AttemptStatus) -> None:
+    """Each fire that it blocks is told with the run in its way; when its timeout has ended it, the next fire runs."""
+    driver = drive(10, retry={"max_attempts": 1})
+    driver.go_to(at(10))
+    driver.go_to(at(35))
+    driver.end(run_id(10), status, failure=Failure(type="timeout"))
+    driver.go_to(at(40))
+    assert driver.started() == [10, 40]
+    assert [driver.outcomes()[second] for second in (20, 30)] == [Outcome.SKIPPED] * 2
+    assert {entry.run_id for entry in driver.mirror.entries} == {run_id(10)}
+    assert driver.mirror.runs[run_id(10)][1].status is RunStatus.DEAD
+
+
 def test_a_fire_that_crosses_the_end_of_the_run_before_it_starts() -> None:
     """A run that ends as the next fire comes does not block it, though its answer arrives a moment later."""
     driver = drive(10)
