@@ -410,8 +410,9 @@ class JobMachine(RuleBasedStateMachine):
         for backfill_id, asked in self.model.backfills.items():
             own = [run for run in runs if run.backfill_id == backfill_id]
             assert Counter(run.scheduled_at for run in own) == Counter(asked.run)
-            record = self.harness.mirror.backfills[backfill_id] if asked.total else None
-            if record is not None:
+            if asked.total:
+                record = self.harness.mirror.backfills.get(backfill_id)
+                assert record is not None, f"nothing is told of {backfill_id} yet"
                 assert record.status is BackfillStatus.DONE
                 counts = (record.total, record.succeeded, record.skipped)
                 assert counts == (asked.total, len(asked.run), asked.total - len(asked.run))
