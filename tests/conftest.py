@@ -1,5 +1,7 @@
 """Fixtures for all tests, by where they come from."""
 
+import logging
+
 import pytest
 from hypothesis import settings
 
@@ -37,6 +39,12 @@ __all__ = [
 # No test is a stopwatch: a busy machine is no failure. What must be fast is measured by the bench.
 settings.register_profile("horarium", deadline=None)
 settings.load_profile("horarium")
+
+
+@pytest.fixture(autouse=True)
+def _level_of_a_fresh_process() -> None:
+    """Log what Python logs: commands that ran in this process, at once or in threads, take its logging for their own."""
+    logging.getLogger().setLevel(logging.WARNING)
 
 
 @pytest.hookimpl(trylast=True)
