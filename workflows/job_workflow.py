@@ -119,7 +119,6 @@ with workflow.unsafe.imports_passed_through():
         without_unused_definitions,
     )
     from workflows.lifecycle import begin, delete_job, register_again
-    from workflows.logic import decides_as_now
     from workflows.observation import Observation, ObserveRequest, needs_no_more_looks, next_look, seen_run
     from workflows.outbox import (
         is_empty,
@@ -182,7 +181,7 @@ class JobWorkflow:
     def __init__(self, given: JobInput) -> None:
         if given.logic_version > LOGIC_VERSION:
             raise RuntimeError(f"This worker knows logic version {LOGIC_VERSION}; the job is at {given.logic_version}.")
-        self._state: JobState = given.state.model_copy(update={"logic": given.logic_version})
+        self._state: JobState = given.state
         plan = given.state.plan
         self._tuning = (
             plan.tuning if plan and plan.revision == given.state.revision else given.state.tuning or UNPLANNED
@@ -789,10 +788,10 @@ class JobWorkflow:
         wanted, shown = job_search_attributes(self._state), workflow.info().typed_search_attributes
         fire, now = shown.get(SA_NEXT_FIRE), workflow.now()
         lacks_fire = wanted.get(SA_NEXT_FIRE) is not None and fire is None
-        is_old_fire = fire is not None and fire <= now and is_held_up(self._state, now=now)
+        shows_old_fire = fire is not None and fire <= now and is_held_up(self._state, now=now)
         if (
             lacks_fire
-            or (is_old_fire and decides_as_now(self._state))
+            or shows_old_fire
             or any(shown.get(key) != wanted.get(key) for key in (SA_LAST_OUTCOME, SA_STATE))
         ):
             changes = [pair.key.value_set(pair.value) for pair in wanted]
@@ -860,7 +859,7 @@ class JobWorkflow:
         self._fire_alarm.set([wake for wake in wakes if wake > now])
         house = (*self._looks.values(), self._sender.next_try_at(), self._plan_again_at)
         to_come = (at for at in house if at is not None and at > now)
-        self._house_alarm.set(sorted(away_from(wakes, to_come) if decides_as_now(self._state) else to_come)[:1])
+        self._house_alarm.set(sorted(away_from(wakes, to_come))[:1])
 
     def _is_over(self) -> bool:
         state = self._state
