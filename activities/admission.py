@@ -104,6 +104,10 @@ class Gate:
     parking: Parking
     """Runs that were parked because it was open."""
 
+    well_since: datetime
+    """When this process met the downstream, or last saw its breaker close. An attempt that began before, and fails, says
+    nothing about how the downstream is now."""
+
     turns: Places = field(default_factory=Places)
     """Runs that wait for their place among many others, while it is closed."""
 
@@ -119,6 +123,9 @@ class Gate:
 
     looked_at: datetime = LONG_AGO
     """When it was asked last whether the breaker is open, or opened it."""
+
+    probing: set[str] = field(default_factory=set)
+    """Runs that were granted a probe here, and have not told of its end. One whose workflow task was lost asks once more."""
 
     sent: dict[str, datetime] = field(default_factory=dict)
     """Attempts that were let through and have not answered, by run id."""
@@ -162,17 +169,19 @@ class Admissions:
             return _parked(place, reason=LANE_IS_BUSY)
         if not request.downstream:
             return Admission()
-        gate = self._gate(request.tenant, request.downstream)
+        gate = self._gate(request.tenant, request.downstream, now=now)
         if not gate.is_known or self._should_look_again(gate, now=now):
             await self._learn(gate, request.tenant, request.downstream, now=now)
-        if gate.open_until is not None and now >= gate.open_until:
+        if gate.open_until is not None and (now >= gate.open_until or request.run_id in gate.probing):
             answer = await self._ask_for_probe(request)
             if answer.granted:
+                gate.probing.add(request.run_id)
                 # The others of this process need not ask while the probe is out.
                 gate.open_until = now + self._policy.open_for
                 gate.parking.places.take(request.run_id)
                 return Admission(is_probe=True)
-            self._take_in(gate, answer)
+            gate.probing.discard(request.run_id)
+            _take_in(gate, answer, now=now)
         if gate.open_until is not None:
             until = gate.parking.park_until_probed(request.run_id, open_until=gate.open_until, now=now)
             return _parked(until, reason=breaker_is_open(request.downstream))
@@ -208,31 +217,38 @@ class Admissions:
     @activity.defn(name=NOTE_ATTEMPT)
     async def note_attempt(self, notice: AttemptNotice) -> Verdict:
         """Take in how an attempt ended, and say what may follow."""
-        gate, now = self._gate(notice.tenant, notice.downstream), notice.now
+        now = notice.now
+        gate = self._gate(notice.tenant, notice.downstream, now=now)
         gate.sent.pop(notice.run_id, None)
         if notice.is_probe:
             await self._end_probe(gate, notice)
         elif notice.ok:
             gate.failures = 0
             gate.answered_at = now
-        else:
+        elif not _is_of_the_past(gate, notice):
             await self._count_failure(gate, notice, now=now)
         if not notice.wants_retry:
             return Verdict()
-        verdict = self._judge(gate, notice.run_id, now=now)
+        verdict = self._judge(gate, notice, now=now)
         gate.counts.verdicts[verdict.kind] += 1
         return verdict
 
-    def _judge(self, gate: Gate, run_id: str, *, now: datetime) -> Verdict:
+    @staticmethod
+    def _judge(gate: Gate, notice: AttemptNotice, *, now: datetime) -> Verdict:
         """Say what may follow an attempt that has failed and would be retried."""
+        is_excused = notice.is_probe or _is_of_the_past(gate, notice)
+        if notice.is_last and not is_excused:
+            return Verdict()
         if gate.open_until is not None:
-            until = gate.parking.park_until_probed(run_id, open_until=gate.open_until, now=now)
+            until = gate.parking.park_until_probed(notice.run_id, open_until=gate.open_until, now=now)
             return Verdict(kind=VerdictKind.PARK, parked_until=until)
+        if is_excused:
+            return Verdict(kind=VerdictKind.PARK, parked_until=gate.parking.park_again(notice.run_id, now=now))
         if gate.failures >= STREAK or gate.budget.take_retry(now=now):
             return Verdict()
         return Verdict(kind=VerdictKind.EXHAUSTED)
 
-    def _gate(self, tenant: str, downstream: str) -> Gate:
+    def _gate(self, tenant: str, downstream: str, *, now: datetime) -> Gate:
         known = self._gates.get((tenant, downstream))
         if known is not None:
             return known
@@ -241,6 +257,7 @@ class Admissions:
             budget=RetryBudget(policy=policy),
             pace=Pace(rate=policy.admission_rate, burst=policy.failures_to_open),
             parking=Parking(rate=policy.readmission_rate),
+            well_since=now,
         )
         return gate
 
@@ -307,13 +324,13 @@ class Admissions:
         except RPCError as error:
             # While this was asked, `note_attempt` may have opened the breaker: then the answer is older than that.
             if error.status is RPCStatusCode.NOT_FOUND and gate.open_until == known_before:
-                _close(gate)
+                _close(gate, now=now)
             return
         if described is None:
             return
         if described.status is not WorkflowExecutionStatus.RUNNING:
             if gate.open_until == known_before:
-                _close(gate)
+                _close(gate, now=now)
             return
         gate.is_known = True
         look = read_breaker_memo(await described.memo(), started_at=described.start_time)
@@ -329,6 +346,7 @@ class Admissions:
         """Tell the breaker how its probe ended. It must hear of it, even if that takes longer than this attempt can wait."""
         gate.counts.probes_succeeded += notice.ok
         gate.counts.probes_failed += not notice.ok
+        gate.probing.discard(notice.run_id)
         telling = asyncio.create_task(self._tell_until_heard(gate, notice))
         self._telling.add(telling)
         telling.add_done_callback(self._telling.discard)
@@ -339,7 +357,7 @@ class Admissions:
         for _ in range(PROBE_TELLINGS):
             answer = await self._ask(UPDATE_END_PROBE, report, notice.tenant, notice.downstream, within=TELL_WITHIN)
             if answer is not None:
-                return self._take_in(gate, answer)
+                return _take_in(gate, answer, now=notice.now)
         logger.warning("the end of a probe could not be told", extra={"downstream": notice.downstream})
 
     async def _ask(
@@ -358,22 +376,30 @@ class Admissions:
         except RPCError as error:
             return ProbeAnswer(closed=True) if error.status is RPCStatusCode.NOT_FOUND else None
 
-    def _take_in(self, gate: Gate, answer: ProbeAnswer) -> None:
-        if answer.closed:
-            _close(gate)
-        else:
-            gate.open_until = answer.ask_again_at
-
 
 def _parked(until: datetime, *, reason: str) -> Admission:
     return Admission(admitted=False, parked_until=until, reason=reason)
 
 
-def _close(gate: Gate) -> None:
+def _is_of_the_past(gate: Gate, notice: AttemptNotice) -> bool:
+    """Say whether an attempt began before the downstream was known to be well. It failed with what came before."""
+    return notice.admitted_at < gate.well_since
+
+
+def _take_in(gate: Gate, answer: ProbeAnswer, *, now: datetime) -> None:
+    if answer.closed:
+        _close(gate, now=now)
+    else:
+        gate.open_until = answer.ask_again_at
+
+
+def _close(gate: Gate, *, now: datetime) -> None:
     gate.is_known = True
     if gate.open_until is not None:
         gate.open_until = None
         gate.failures = 0
+        gate.probing.clear()
+        gate.well_since = now
 
 
 async def _within_bounds(asking: Awaitable[Answer], *, within: timedelta = ASK_WITHIN) -> Answer | None:

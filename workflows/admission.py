@@ -53,7 +53,13 @@ class AttemptNotice(Value):
     """The downstream did its part: a success, or an error that is none of its own."""
 
     wants_retry: bool = False
-    """The attempt failed by the downstream's fault, and another one would follow."""
+    """The attempt failed by the downstream's fault, and may be made again."""
+
+    is_last: bool = False
+    """The run has no attempt left, unless this one does not count."""
+
+    admitted_at: datetime = NEVER
+    """``now`` of the request by which the attempt was let through."""
 
     now: datetime = NEVER
     """By the workflow that tells it."""
@@ -64,7 +70,7 @@ class VerdictKind(StrEnum):
 
     RETRY = "retry"
     PARK = "park"
-    """The breaker is open. The attempt is not counted."""
+    """The breaker is open, or has been since the attempt began. The attempt is not counted."""
 
     EXHAUSTED = "exhausted"
     """The retry budget is used up while the breaker is closed: the run is dead at once, and may be redriven."""

@@ -21,7 +21,7 @@ from horarium import RunKind as WireRunKind
 from workflows.admission import Admission, AdmissionRequest, AttemptNotice, Verdict
 from workflows.attempt_end import end_of_failure, end_of_success
 from workflows.classification import is_downstreams_fault, is_retryable
-from workflows.contracts import ADMIT_ATTEMPT, LOCAL_ACTIVITY_TIMEOUT, NOTE_ATTEMPT
+from workflows.contracts import ADMISSION_TIMEOUT, ADMIT_ATTEMPT, NOTE_ATTEMPT
 from workflows.job import CatchUpPolicy, JobDefinition, OverlapPolicy
 from workflows.policies import LANE
 from workflows.resilience import AttemptEnd, has_attempts_left
@@ -72,8 +72,9 @@ async def perform_attempt(order: AttemptOrder, *, make: MakeAttempt | None = Non
     make = make or call_activity
     if not order.definition.downstream and not _starts_catch_up(order):
         return await make(order)
+    asked_at = workflow.now()
     try:
-        admission = await _ask_admission(order)
+        admission = await _ask_admission(order, now=asked_at)
         if not admission.admitted:
             failure = Failure(type="parked", message=admission.reason)
             return AttemptEnd(
@@ -87,14 +88,14 @@ async def perform_attempt(order: AttemptOrder, *, make: MakeAttempt | None = Non
     end = await make(order)
     if not order.definition.downstream:
         return end
-    return replace(end, verdict=await _note_end(order, end, is_probe=admission.is_probe))
+    return replace(end, verdict=await _note_end(order, end, is_probe=admission.is_probe, admitted_at=asked_at))
 
 
 def _starts_catch_up(order: AttemptOrder) -> bool:
     return order.paces_catch_up and order.run.kind in LANE and order.run.attempt == 1
 
 
-async def _ask_admission(order: AttemptOrder) -> Admission:
+async def _ask_admission(order: AttemptOrder, *, now: datetime) -> Admission:
     definition, run = order.definition, order.run
     request = AdmissionRequest(
         tenant=order.tenant,
@@ -104,14 +105,14 @@ async def _ask_admission(order: AttemptOrder) -> Admission:
         is_catch_up=_starts_catch_up(order),
         was_parked=run.parkings > 0,
         lasts=definition.timeout + PROBE_SLACK,
-        now=workflow.now(),
+        now=now,
     )
     try:
         admission: Admission = await workflow.execute_local_activity(
             ADMIT_ATTEMPT,
             request,
             result_type=Admission,
-            start_to_close_timeout=LOCAL_ACTIVITY_TIMEOUT,
+            start_to_close_timeout=ADMISSION_TIMEOUT,
             retry_policy=ONE_ATTEMPT,
         )
     except FailureError as error:
@@ -121,7 +122,7 @@ async def _ask_admission(order: AttemptOrder) -> Admission:
     return admission
 
 
-async def _note_end(order: AttemptOrder, end: AttemptEnd, *, is_probe: bool) -> Verdict:
+async def _note_end(order: AttemptOrder, end: AttemptEnd, *, is_probe: bool, admitted_at: datetime) -> Verdict:
     definition, run = order.definition, order.run
     at_fault = end.failure is not None and is_downstreams_fault(end.failure) and not end.not_started
     wants_retry = at_fault and is_retryable(end.failure or Failure(), definition.retry)
@@ -131,7 +132,9 @@ async def _note_end(order: AttemptOrder, end: AttemptEnd, *, is_probe: bool) -> 
         run_id=run.run_id,
         is_probe=is_probe,
         ok=not at_fault,
-        wants_retry=wants_retry and has_attempts_left(run) and end.status is not AttemptStatus.CANCELLED,
+        wants_retry=wants_retry and run.max_attempts > 1 and end.status is not AttemptStatus.CANCELLED,
+        is_last=not has_attempts_left(run),
+        admitted_at=admitted_at,
         now=workflow.now(),
     )
     try:
@@ -139,7 +142,7 @@ async def _note_end(order: AttemptOrder, end: AttemptEnd, *, is_probe: bool) -> 
             NOTE_ATTEMPT,
             notice,
             result_type=Verdict,
-            start_to_close_timeout=LOCAL_ACTIVITY_TIMEOUT,
+            start_to_close_timeout=ADMISSION_TIMEOUT,
             retry_policy=ONE_ATTEMPT,
         )
     except (FailureError, asyncio.CancelledError):

@@ -207,14 +207,14 @@ def _retry_or_end(run: Run, end: AttemptEnd, *, definition: JobDefinition, now: 
     if not is_retryable(failure, retry):
         said = "the error says never to retry" if not failure.retryable else "this kind of error is not retried"
         return _end(run, RunStatus.DEAD, now=now, reason=said)
-    if not has_attempts_left(run):
-        return _end(run, RunStatus.DEAD, now=now, reason="max_attempts is reached")
     match end.verdict.kind:
         case VerdictKind.PARK:
             reason = breaker_is_open(definition.downstream)
             parked = {"status": RunStatus.PARKED, "reason": reason, "next_attempt_at": end.verdict.parked_until}
             excused = {"excused": run.excused + 1, "parkings": run.parkings + 1}
             return _unless_overdue(run.model_copy(update=parked | excused), definition, now=now)
+        case VerdictKind.EXHAUSTED | VerdictKind.RETRY if not has_attempts_left(run):
+            return _end(run, RunStatus.DEAD, now=now, reason="max_attempts is reached")
         case VerdictKind.EXHAUSTED:
             return _end(run, RunStatus.DEAD, now=now, reason="retry_budget_exhausted")
         case VerdictKind.RETRY:

@@ -153,7 +153,8 @@ class Outage:
             return self._push(answer.parked_until, number, "asks", **about)
         is_up = now >= NOON + self.lasts
         self.calls.append((now, is_up))
-        self._push(now + ANSWERS_AFTER, number, "ends", **about, is_up=is_up, is_probe=answer.is_probe)
+        about = about | {"is_up": is_up, "is_probe": answer.is_probe, "admitted_at": now}
+        self._push(now + ANSWERS_AFTER, number, "ends", **about)
 
     async def _note(
         self, scheduler: Admissions, now: datetime, number: int, about: dict[str, Any], *, noise: float
@@ -166,6 +167,7 @@ class Outage:
             is_probe=about.pop("is_probe"),
             ok=is_up,
             wants_retry=not is_up,
+            admitted_at=about.pop("admitted_at"),
             now=now,
         )
         verdict = await scheduler.note_attempt(notice)

@@ -142,7 +142,76 @@ async def test_a_breaker_stays_open_whatever_was_asked_before_it_opened() -> Non
     assert kinds == [VerdictKind.RETRY, VerdictKind.RETRY, VerdictKind.PARK, VerdictKind.PARK, VerdictKind.PARK]
 
 
-async def fail(admissions: Admissions, run_id: str) -> Verdict:
+async def test_attempts_that_began_before_a_breaker_closed_count_for_nothing_and_kill_no_run() -> None:
+    """A hundred are out when the downstream fails. It recovers, and they fail of what was: nothing dies of a budget for retries
+    of the present, nothing opens the breaker again, and they come back one after the other."""
+    policy = BreakerPolicy(failures_to_open=4, budget_floor=2, readmission_rate=10)
+    temporal = Breaker()
+    admissions = Admissions(temporal, policy)  # type: ignore[arg-type]
+    slow = [f"slow-{number}" for number in range(100)]
+    await admit(admissions, "first", now=NOON)
+    for run in ("a", "b", "c", "d"):
+        await fail(admissions, run)
+    reopens = NOON + policy.open_for
+    temporal.pass_time(reopens)
+    probe = await admit(admissions, "p", now=reopens)
+    assert probe.is_probe
+    ended = AttemptNotice(tenant="t", downstream="bank", run_id="p", is_probe=True, admitted_at=reopens, now=reopens)
+    await admissions.note_attempt(ended)
+    later = reopens + timedelta(seconds=1)
+    verdicts = [await fail(admissions, run, admitted_at=NOON, now=later, is_last=run == slow[0]) for run in slow]
+    assert {verdict.kind for verdict in verdicts} == {VerdictKind.PARK}
+    comes_back = [verdict.parked_until - later for verdict in verdicts]
+    assert comes_back == sorted(comes_back)
+    assert comes_back[-1] - comes_back[0] == timedelta(seconds=99 / policy.readmission_rate)
+    assert (await admit(admissions, "next", now=later)).admitted, "the breaker is still closed"
+
+
+async def test_a_run_whose_workflow_task_was_lost_gets_its_probe_once_more() -> None:
+    """Otherwise nobody tries the downstream until the probe has expired, and then it counts as failed."""
+    temporal, policy = Breaker(), BreakerPolicy(failures_to_open=1)
+    admissions = Admissions(temporal, policy)  # type: ignore[arg-type]
+    await fail(admissions, "a")
+    reopens = NOON + policy.open_for
+    temporal.pass_time(reopens)
+    for run, is_probe in (("a", True), ("b", False), ("a", True)):
+        assert (await admit(admissions, run, now=reopens)).is_probe is is_probe, run
+
+
+@pytest.mark.parametrize(("is_probe", "kind"), [(True, VerdictKind.PARK), (False, VerdictKind.RETRY)])
+async def test_a_run_does_not_die_of_having_been_the_probe(is_probe: bool, kind: VerdictKind) -> None:
+    """No attempt counts that was made while the breaker was open, the last one included; one made before is made."""
+    admissions = Admissions(Breaker(), BreakerPolicy(failures_to_open=2))  # type: ignore[arg-type]
+    await fail(admissions, "a")
+    await fail(admissions, "b")
+    verdict = await fail(admissions, "c", is_last=True, is_probe=is_probe)
+    assert verdict.kind is kind
+
+
+async def admit(admissions: Admissions, run_id: str, *, now: datetime) -> Admission:
+    """Ask for an attempt."""
+    return await admissions.admit_attempt(AdmissionRequest(tenant="t", downstream="bank", run_id=run_id, now=now))
+
+
+async def fail(
+    admissions: Admissions,
+    run_id: str,
+    *,
+    admitted_at: datetime = NOON,
+    now: datetime = NOON,
+    is_last: bool = False,
+    is_probe: bool = False,
+) -> Verdict:
     """Tell of an attempt that has failed, and may be made again."""
-    notice = AttemptNotice(tenant="t", downstream="bank", run_id=run_id, ok=False, wants_retry=True, now=NOON)
+    notice = AttemptNotice(
+        tenant="t",
+        downstream="bank",
+        run_id=run_id,
+        is_probe=is_probe,
+        ok=False,
+        wants_retry=True,
+        is_last=is_last,
+        admitted_at=admitted_at,
+        now=now,
+    )
     return await admissions.note_attempt(notice)
