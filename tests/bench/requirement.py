@@ -77,7 +77,7 @@ def _rate_lines(results: Results) -> Iterator[Line]:
     if held.values:
         native, raised = held.share(T, N), held.share(T, R)
         yield held.line(
-            f"timers: 3 x native ({native:.1f}), 1.5 x raised ({raised:.1f})",
+            f"timers: 3 x native ({native:.2f}), 1.5 x raised ({raised:.2f})",
             _all_met(native >= 3, raised >= 1.5, known=(native, raised)),
         )
 
