@@ -10,6 +10,7 @@ from typing import Final
 
 from temporalio import activity
 
+from activities.backfill_definition import BackfillDefinitions
 from activities.job_control import JobControl, JobIsGone
 from activities.queries import Queries
 from activities.redrive import GONE
@@ -26,8 +27,9 @@ UNKNOWN: Final = "the mirror does not know the job; it is looked for again"
 class BackfillAdmitter:
     """The activity of backfills."""
 
-    def __init__(self, *, queries: Queries, control: JobControl) -> None:
+    def __init__(self, *, queries: Queries, definitions: BackfillDefinitions, control: JobControl) -> None:
         self._queries = queries
+        self._definitions = definitions
         self._control = control
 
     @activity.defn(name=ADMIT_FIRES)
@@ -35,6 +37,9 @@ class BackfillAdmitter:
         """Have fires run that are to be run, and say how those stand that were."""
         nominals = (*request.nominals, *(each.nominal for each in request.watched))
         try:
+            await self._definitions.keep_definition(
+                request.definition, tenant=request.tenant, backfill_id=request.backfill_id
+            )
             known = await self._queries.read_runs_at(request.tenant, request.job_id, nominals)
         except Unavailable as error:
             return AdmitReport(trouble=str(error))

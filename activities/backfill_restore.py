@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from activities.backfill_control import BackfillControl
+from activities.backfill_definition import BackfillDefinitions
 from activities.mirror_writer import MirrorWriter
 from activities.queries import Queries
 from activities.restore import JobOutcome, RestoreOptions, RestoreReport, TemporalGlance, add_outcomes, with_patience
@@ -21,6 +22,8 @@ from workflows.backfill_record import BackfillRecord
 from workflows.backfill_revival import (
     BackfillRemains,
     BackfillRestoration,
+    definition_lost,
+    definition_of,
     end_backfill,
     reason_to_end,
     restore_backfill,
@@ -45,12 +48,14 @@ class BackfillRestorer:
         *,
         glance: TemporalGlance,
         queries: Queries,
+        definitions: BackfillDefinitions,
         writer: MirrorWriter,
         control: BackfillControl,
         options: RestoreOptions,
     ) -> None:
         self._glance = glance
         self._queries = queries
+        self._definitions = definitions
         self._writer = writer
         self._control = control
         self._options = options
@@ -95,11 +100,12 @@ class BackfillRestorer:
     async def _make_restoration(
         self, record: BackfillRecord, job: JobRecord, *, lost_at: datetime
     ) -> BackfillRestoration:
+        kept = await self._definitions.find_definition(tenant=record.tenant, backfill_id=record.backfill_id)
+        definition = definition_of(record, job, kept=kept)
         reason = reason_to_end(record, job)
-        if reason is not None:
-            return end_backfill(record, reason=reason, now=datetime.now(UTC))
-        schedule = job.definition.schedule
-        nominals = await asyncio.to_thread(_fires_of, record, schedule)
+        if definition is None or reason is not None:
+            return end_backfill(record, reason=reason or definition_lost(record), now=datetime.now(UTC))
+        nominals = await asyncio.to_thread(_fires_of, record, definition.schedule)
         runs: list[RunRecord] = []
         for first in range(0, len(nominals), LISTED):
             some = nominals[first : first + LISTED]
@@ -107,6 +113,7 @@ class BackfillRestorer:
         remains = BackfillRemains(
             record=record,
             job=job,
+            definition=definition,
             nominals=tuple(nominals),
             runs=tuple(runs),
             still_running=frozenset([each.run.run_id for each in runs if await self._is_running(each)]),

@@ -221,6 +221,9 @@ def _upsert_statement(table: Table, dialect: str) -> Insert:
     }
     if table is JOBS:
         replacements |= {name: _if_redefined(insert, name) for name in DEFINED_COLUMNS}
+    if table is BACKFILLS:
+        # No record has it; see `backfill_definition`.
+        del replacements[BACKFILLS.c.definition.name]
     return insert.on_conflict_do_update(
         index_elements=list(table.primary_key),
         set_=replacements,

@@ -134,6 +134,9 @@ _SCHEDULE_COLUMNS: Final = (
     JOBS.c.holds,
 )
 
+_SHOWN: Final = tuple(column for column in BACKFILLS.c if column is not BACKFILLS.c.definition)
+"""What a ``BackfillRecord`` has. The definition may be large, and is read for one backfill alone: see ``backfill_definition``."""
+
 
 class Queries:
     """Reads through one engine, for any number of callers at once."""
@@ -297,12 +300,12 @@ class Queries:
 
     async def get_backfill(self, tenant: str, backfill_id: str) -> BackfillRecord | None:
         """Find a backfill."""
-        found = await self._rows(select(BACKFILLS).where(*_is(BACKFILLS, tenant=tenant, backfill_id=backfill_id)))
+        found = await self._rows(select(*_SHOWN).where(*_is(BACKFILLS, tenant=tenant, backfill_id=backfill_id)))
         return backfill_from(_mapping(found[0])) if found else None
 
     async def read_open_backfills(self, tenant: str, job_id: str) -> list[BackfillRecord]:
         """Read every backfill of a job that is not over as far as the mirror knows."""
-        query = select(BACKFILLS).where(
+        query = select(*_SHOWN).where(
             *_is(BACKFILLS, tenant=tenant, job_id=job_id), BACKFILLS.c.status.in_(OPEN_BACKFILLS)
         )
         return [backfill_from(_mapping(row)) for row in await self._rows(query)]
@@ -315,7 +318,7 @@ class Queries:
         From the one with ``after`` on. Reads all backfills.
         """
         keys = (BACKFILLS.c.tenant, BACKFILLS.c.backfill_id)
-        query = select(BACKFILLS).where(BACKFILLS.c.status.in_(OPEN_BACKFILLS)).order_by(*keys)
+        query = select(*_SHOWN).where(BACKFILLS.c.status.in_(OPEN_BACKFILLS)).order_by(*keys)
         if after is not None:
             query = query.where(tuple_(*keys) > tuple_(*(literal(each, KEY) for each in after)))
         return [backfill_from(_mapping(row)) for row in await self._rows(query.limit(page_size(limit)))]
@@ -327,7 +330,7 @@ class Queries:
         listing = fingerprint("backfills", tenant, job_id)
         at = decode_cursor(cursor, listing=listing, key_length=2) if cursor is not None else None
         keys = (BACKFILLS.c.requested_at, BACKFILLS.c.backfill_id)
-        query = select(BACKFILLS).where(*_is(BACKFILLS, tenant=tenant, job_id=job_id))
+        query = select(*_SHOWN).where(*_is(BACKFILLS, tenant=tenant, job_id=job_id))
         backwards = at is not None and at.backwards
         if at is not None:
             here, there = tuple_(*keys), tuple_(literal(moment_in(at.key[0]), UtcDateTime), literal(at.key[1], KEY))

@@ -1,9 +1,9 @@
 """The tables, and what each of them is.
 
 **Mirror** (``jobs``, ``runs``, ``attempts``, ``ledger``, ``backfills``): what the workflows reported, so that people can search
-it. It decides nothing, and is rebuilt from Temporal when lost. Only ``mirror_writer`` writes it. Every row carries the
-``version`` of the record that it shows, and only a higher version replaces it: late, repeated and reordered writes change
-nothing.
+it. It decides nothing, and is rebuilt from Temporal when lost. Only ``mirror_writer`` writes it, but for one column. Every row
+carries the ``version`` of the record that it shows, and only a higher version replaces it: late, repeated and reordered writes
+change nothing.
 
 **Reports** (``gate_reports``): what processes have said of themselves lately, so that people can see it. Old ones mean nothing.
 
@@ -315,7 +315,7 @@ class LedgerRow(Mirror, table=True):
 
 class BackfillRow(Mirror, table=True):
     """A backfill as it stands. Mirror; written when it is asked for, and about once a second while it goes on. Its columns are
-    the fields of ``BackfillRecord``."""
+    the fields of ``BackfillRecord``, but for the last."""
 
     __tablename__ = "backfills"
     __table_args__ = (Index("ix_backfills_tenant_job_id_requested_at", "tenant", "job_id", "requested_at"),)
@@ -345,6 +345,9 @@ class BackfillRow(Mirror, table=True):
     through: datetime | None = Field(default=None, sa_type=UtcDateTime)
     trouble: str | None = Field(default=None, sa_type=Text)
     finished_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    definition: dict[str, JsonValue] | None = Field(default=None, sa_type=DOCUMENT)
+    """``JobDefinition`` of ``revision``. Written once, by ``backfill_definition`` alone, so that the backfill can go on when its
+    workflow is lost and the job has another by then. ``None`` until then, and in rows of before there was the column."""
 
 
 class GateReportRow(Mirror, table=True):

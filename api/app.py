@@ -18,6 +18,7 @@ from fastapi_offline import FastAPIOffline
 
 from activities.audit_store import AuditStore
 from activities.backfill_control import BackfillControl
+from activities.backfill_definition import BackfillDefinitions
 from activities.bulk_control import BulkControl
 from activities.calendar_store import CalendarStore
 from activities.database import Limits, open_database
@@ -201,6 +202,8 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
     links = TemporalLinks(ui_url=settings.ui_url, namespace=client.namespace)
     control = JobControl(client, find_search_attributes=partial(register_search_attributes, client))
     backfills = BackfillControl(client)
+    definitions = BackfillDefinitions(engine, limit=DATABASE_PATIENCE)
+    stack.push_async_callback(definitions.close)
     audit = app.state.audit = Audit(log)
     grants = TaskQueueStore(engine, limit=DATABASE_PATIENCE)
     stack.push_async_callback(grants.close)
@@ -231,6 +234,7 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
     app.state.backfills = BackfillService(
         jobs=jobs,
         queries=queries,
+        definitions=definitions,
         control=backfills,
         runs=control,
         probe=probe,

@@ -9,6 +9,7 @@ from anyio import to_thread
 from pydantic import JsonValue
 
 from activities.backfill_control import BackfillControl
+from activities.backfill_definition import BackfillDefinitions
 from activities.job_control import JobControl, JobIsGone
 from activities.page import Page
 from activities.queries import Queries
@@ -35,7 +36,7 @@ from workflows.backfill_range import FireCount, count_fires
 from workflows.backfill_record import OPEN_STATUSES, BackfillRecord
 from workflows.command import CancelCommand
 from workflows.contracts import backfill_workflow_id
-from workflows.error import Conflict, NotFound
+from workflows.error import Conflict, NotFound, Unavailable
 from workflows.job import JobRecord, Lifecycle, MirrorBatch
 from workflows.outbox import IF_LOST
 
@@ -53,6 +54,7 @@ class BackfillService:
         *,
         jobs: JobService,
         queries: Queries,
+        definitions: BackfillDefinitions,
         control: BackfillControl,
         runs: JobControl,
         probe: TemporalProbe,
@@ -64,6 +66,7 @@ class BackfillService:
         """``most_fires``: of one backfill. ``runs_kept``: so long after their end runs are forgotten."""
         self._jobs = jobs
         self._queries = queries
+        self._definitions = definitions
         self._control = control
         self._runs = runs
         self._probe = probe
@@ -188,6 +191,11 @@ class BackfillService:
         # One that was begun before has told how it stands, or is about to: this is for a caller who reads sooner.
         shown = record if is_new else record.model_copy(update={"version": IF_LOST})
         await self._jobs.write_through(MirrorBatch(backfills=(shown,)))
+        if not is_new:
+            # Of that one the job may have had another definition.
+            return
+        with suppress(Unavailable):  # whoever asks for its runs keeps it too
+            await self._definitions.keep_definition(found.definition, tenant=tenant, backfill_id=backfill_id)
 
     async def _preview(self, found: JobRecord, asked: AskedBackfill, count: FireCount) -> BackfillPreview:
         existing = await self._queries.count_times_with_runs(found.tenant, found.job_id, asked.start, asked.end)

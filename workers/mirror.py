@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio.client import Client
 
 from activities.audit_store import AuditStore
+from activities.backfill_definition import BackfillDefinitions
 from activities.database import InvalidDatabaseUrl, Limits, open_database
 from activities.job_control import JobControl
 from activities.job_listing import JobListing
@@ -85,7 +86,12 @@ async def rebuild(settings: Settings, *, tell: Callable[[RebuildReport], None]) 
     """Fill the mirror, for an operator. Waits and raises as ``reconcile`` does."""
     keep_compiled(RECORDING)
     async with _opened(settings) as (client, writer, parts):
-        return await Rebuilder(client, engine=parts.engine, writer=writer, tell=tell).rebuild()
+        definitions = BackfillDefinitions(parts.engine, limit=PATIENCE)
+        try:
+            rebuilder = Rebuilder(client, engine=parts.engine, writer=writer, definitions=definitions, tell=tell)
+            return await rebuilder.rebuild()
+        finally:
+            await definitions.close()
 
 
 async def purge(settings: Settings, *, dry_run: bool) -> PurgeReport:

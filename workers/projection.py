@@ -29,6 +29,7 @@ from temporalio.worker import (
 from activities.job_listing import answering
 from horarium.encrypted_payload import CannotDecrypt
 from workers.sandbox import strict_runner
+from workflows.backfill import BackfillState
 from workflows.backfill_workflow import BackfillWorkflow
 from workflows.contracts import BACKFILL_WORKFLOW, JOB_WORKFLOW, RECORD_EVENTS, RECORDS_WORKFLOW, RUN_WORKFLOW
 from workflows.error import Unavailable
@@ -44,6 +45,9 @@ PROJECTED: Final = (JOB_WORKFLOW, RUN_WORKFLOW, BACKFILL_WORKFLOW, RECORDS_WORKF
 RECORDING: Final = (JobWorkflow, RunWorkflow, BackfillWorkflow, RecordsWorkflow)
 """Their classes."""
 
+GIVEN: Final = {JOB_WORKFLOW: JobInput, BACKFILL_WORKFLOW: BackfillState}
+"""Input of those that begin with more than they record."""
+
 THREADS: Final = 2
 """For replays: they wait for nothing, and Python runs one at a time."""
 
@@ -56,6 +60,9 @@ class Projection:
     """What a history tells."""
 
     batches: list[MirrorBatch]
+    backfill: BackfillState | None = None
+    """What the run of a backfill began with: its definition is in no record."""
+
     failure: str = ""
     """Why it could not be replayed to its end. What its workflow began with is told all the same."""
 
@@ -108,20 +115,26 @@ class Projector:
         self, history: WorkflowHistory, taken: list[MirrorBatch], *, failure: Exception | None
     ) -> Projection:
         try:
-            beginning = await self._beginning_of(history)
+            given = await self._beginning_of(history)
         except CannotDecrypt as error:
             return Projection(batches=taken, failure=str(error))
-        return Projection(batches=[*beginning, *taken], failure="" if failure is None else str(failure)[:500])
+        told = "" if failure is None else str(failure)[:500]
+        match given:
+            case JobInput():
+                return Projection(batches=[rows_of_job(given.state), *taken], failure=told)
+            case BackfillState() | None:
+                return Projection(batches=taken, backfill=given, failure=told)
 
-    async def _beginning_of(self, history: WorkflowHistory) -> list[MirrorBatch]:
-        """Tell what a job's run began with: all of its state, which is all there is of one that sleeps."""
+    async def _beginning_of(self, history: WorkflowHistory) -> JobInput | BackfillState | None:
+        """Read what a run began with: of a job that is all of its state, and all there is of one that sleeps."""
         began = history.events[0].workflow_execution_started_event_attributes
-        if began.workflow_type.name != JOB_WORKFLOW:
-            return []
-        given: JobInput
+        kind = GIVEN.get(began.workflow_type.name)
+        if kind is None:
+            return None
+        given: JobInput | BackfillState
         context = WorkflowSerializationContext(namespace=self._client.namespace, workflow_id=history.workflow_id)
-        [given] = await self._converter.with_context(context).decode(began.input.payloads, [JobInput])
-        return [rows_of_job(given.state)]
+        [given] = await self._converter.with_context(context).decode(began.input.payloads, [kind])
+        return given
 
 
 def _has_decided(history: WorkflowHistory) -> bool:

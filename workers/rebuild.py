@@ -5,20 +5,24 @@ done again: what is known already is not changed by it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio.client import Client, WorkflowExecution, WorkflowHistory
 
+from activities.backfill_definition import BackfillDefinitions
 from activities.database import reading
 from activities.job_listing import answering, pages_of
 from activities.mirror_writer import MirrorRefused, MirrorWriter
 from activities.tables import ATTEMPTS, BACKFILLS, JOBS, LEDGER, RUNS
 from workers.projection import PROJECTED, Projection, Projector
+from workflows.backfill import BackfillState
 from workflows.error import HorariumError, Unavailable
+
+Written = TypeVar("Written")
 
 PAGE: Final = 100
 """Histories that are in memory at once: some megabytes."""
@@ -63,12 +67,14 @@ class Rebuilder:
         *,
         engine: AsyncEngine,
         writer: MirrorWriter,
+        definitions: BackfillDefinitions,
         tell: Callable[[RebuildReport], None] = lambda report: None,
     ) -> None:
         """``tell`` hears how far it is, after each page of histories."""
         self._client = client
         self._engine = engine
         self._writer = writer
+        self._definitions = definitions
         self._tell = tell
         self._projector = Projector(client)
 
@@ -95,20 +101,17 @@ class Rebuilder:
         # One that is gone has been deleted in Temporal since it was listed.
         found = [each for each in await asyncio.gather(*map(fetch, page)) if each is not None]
         projections = await self._projector.project(found) if found else []
-        await self._write_with_patience(projections)
+        batches = [batch for projection in projections for batch in projection.batches]
+        await _with_patience(self._writer.write_patiently, batches)
+        # Their rows are there now.
+        await _with_patience(
+            self._keep_definition, [each.backfill for each in projections if each.backfill is not None]
+        )
         return projections
 
-    async def _write_with_patience(self, projections: Iterable[Projection]) -> None:
-        batches = [batch for projection in projections for batch in projection.batches]
-        for attempt in range(1, TRIES + 1):
-            answers = await asyncio.gather(*map(self._writer.write_patiently, batches), return_exceptions=True)
-            # What the database can never hold is in the log; everything else of it is written.
-            errors = [each for each in answers if each is not None and not isinstance(each, MirrorRefused)]
-            if not errors:
-                return
-            if attempt == TRIES or not isinstance(errors[0], HorariumError):
-                raise Unavailable(f"the mirror does not take what was found: {errors[0]}") from errors[0]
-            await asyncio.sleep(TRY_AGAIN_AFTER_SECONDS)
+    async def _keep_definition(self, state: BackfillState) -> None:
+        record = state.record
+        await self._definitions.keep_definition(state.definition, tenant=record.tenant, backfill_id=record.backfill_id)
 
     async def _count_rows(self) -> dict[str, int]:
         async with reading(self._engine) as connection:
@@ -116,6 +119,20 @@ class Rebuilder:
                 table.name: int((await connection.execute(select(func.count()).select_from(table))).scalar_one())
                 for table in (JOBS, RUNS, ATTEMPTS, LEDGER, BACKFILLS)
             }
+
+
+async def _with_patience(write: Callable[[Written], Awaitable[None]], found: Iterable[Written]) -> None:
+    """Write everything that was found. Raises ``Unavailable``."""
+    everything = list(found)
+    for attempt in range(1, TRIES + 1):
+        answers = await asyncio.gather(*map(write, everything), return_exceptions=True)
+        # What the database can never hold is in the log; everything else of it is written.
+        errors = [each for each in answers if each is not None and not isinstance(each, MirrorRefused)]
+        if not errors:
+            return
+        if attempt == TRIES or not isinstance(errors[0], HorariumError):
+            raise Unavailable(f"the mirror does not take what was found: {errors[0]}") from errors[0]
+        await asyncio.sleep(TRY_AGAIN_AFTER_SECONDS)
 
 
 def _with_page(report: RebuildReport, page: list[WorkflowExecution], projections: list[Projection]) -> RebuildReport:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from activities.backfill_control import BackfillControl
+from activities.backfill_definition import BackfillDefinitions
 from activities.backfill_restore import BackfillRestorer
 from activities.database import InvalidDatabaseUrl, Limits, open_database
 from activities.job_control import JobControl
@@ -34,6 +35,7 @@ async def restore(
     except InvalidDatabaseUrl as error:
         raise InvalidSettings(f"{variable_of('database_url')}: {error}") from error
     queries = Queries(engine, limit=PATIENCE)
+    definitions = BackfillDefinitions(engine, limit=PATIENCE)
     try:
         client = (await enter_namespace(settings, name="horarium-restore")).client
         control = JobControl(client, find_search_attributes=partial(register_search_attributes, client))
@@ -42,6 +44,7 @@ async def restore(
         backfills = BackfillRestorer(
             glance=TemporalGlance(client),
             queries=queries,
+            definitions=definitions,
             writer=writer,
             control=BackfillControl(client),
             options=options,
@@ -49,5 +52,6 @@ async def restore(
         return await backfills.restore(report)
     finally:
         await writer.close()
+        await definitions.close()
         await queries.close()
         await engine.dispose()

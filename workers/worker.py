@@ -27,6 +27,7 @@ from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, PollerBeha
 from activities.admission import Admissions
 from activities.alert import Alerter
 from activities.backfill import BackfillAdmitter
+from activities.backfill_definition import BackfillDefinitions
 from activities.database import InvalidDatabaseUrl, Limits, open_database
 from activities.downstream_store import DownstreamStore, reporting
 from activities.hold_spread import HoldSpreader
@@ -265,6 +266,7 @@ async def _own_activities(
         return
     engine = open_database(settings.database_url, limits=Limits(connections=READING_CONNECTIONS))
     queries, downstreams, holds = Queries(engine), DownstreamStore(engine), HoldStore(engine)
+    definitions = BackfillDefinitions(engine)
     admissions = Admissions(
         namespace.client, settings.breaker_policy(), catch_up_per_second=settings.catch_up_per_second
     )
@@ -280,10 +282,18 @@ async def _own_activities(
                 kept=settings.run_retention,
             )
             yield _bind_own_activities(
-                settings, namespace, admissions, upkeep, writer=writer, queries=queries, holds=holds
+                settings,
+                namespace,
+                admissions,
+                upkeep,
+                writer=writer,
+                queries=queries,
+                definitions=definitions,
+                holds=holds,
             )
     finally:
         await holds.close()
+        await definitions.close()
         await downstreams.close()
         await queries.close()
         await engine.dispose()
@@ -297,6 +307,7 @@ def _bind_own_activities(
     *,
     writer: MirrorWriter,
     queries: Queries,
+    definitions: BackfillDefinitions,
     holds: HoldStore,
 ) -> OwnActivities:
     client = namespace.client
@@ -306,7 +317,7 @@ def _bind_own_activities(
     control = JobControl(client, find_search_attributes=partial(register_search_attributes, client))
     sender = HttpSender(allowance=settings.http_allowance())
     alerter = Alerter(sender, url_for_all=settings.alert_url, urls=settings.alert_urls)
-    backfills = BackfillAdmitter(queries=queries, control=control)
+    backfills = BackfillAdmitter(queries=queries, definitions=definitions, control=control)
     redrives = BulkRedriver(queries=queries, redriver=Redriver(queries=queries, control=control))
     spreader = HoldSpreader(store=holds, control=control, writer=writer)
     return OwnActivities(

@@ -20,7 +20,7 @@ from workflows.backfill import (
 )
 from workflows.backfill_record import BackfillRecord, BackfillStatus, ExistingRuns
 from workflows.dispatch import backfilled_run
-from workflows.job import JobRecord, Lifecycle, MirrorBatch, RunRecord
+from workflows.job import JobDefinition, JobRecord, Lifecycle, MirrorBatch, RunRecord
 from workflows.job_state import microseconds
 from workflows.revival import CLUSTER_LOSS, CLUSTER_LOST, as_lost, revived_state
 from workflows.run import FINAL_STATUSES, Outcome, Run, RunKind, RunStatus
@@ -34,6 +34,9 @@ class BackfillRemains:
 
     record: BackfillRecord
     job: JobRecord
+    definition: JobDefinition
+    """The job's, when the backfill was asked for."""
+
     nominals: tuple[datetime, ...]
     """The fires of its range that nothing excludes, oldest first."""
 
@@ -57,18 +60,23 @@ class BackfillRestoration:
 
 
 def reason_to_end(record: BackfillRecord, job: JobRecord) -> str | None:
-    """Say why a backfill cannot go on; ``None`` where it can.
-
-    Its runs are made under the definition of when it was asked for. That was in its workflow alone, unless it still is the job's.
-    """
+    """Say why a backfill cannot go on, whatever is known of its definition; ``None`` where it can."""
     if job.lifecycle is Lifecycle.DELETED:
         return "the job was deleted"
     if job.registered_at > record.requested_at:
         return "the job was deleted and registered again"
-    if job.revision != record.revision:
-        lost = f"revision {record.revision} of the job, under which it was asked for, is lost"
-        return f"{CLUSTER_LOST}: {lost}; ask again for what it has not run"
     return None
+
+
+def definition_of(record: BackfillRecord, job: JobRecord, *, kept: JobDefinition | None) -> JobDefinition | None:
+    """Find the definition under which a backfill makes its runs: the job's, where that is the same still, else what was kept."""
+    return job.definition if job.revision == record.revision else kept
+
+
+def definition_lost(record: BackfillRecord) -> str:
+    """Say why a backfill cannot go on whose definition was in its workflow alone."""
+    lost = f"revision {record.revision} of the job, under which it was asked for, is lost"
+    return f"{CLUSTER_LOST}: {lost}; ask again for what it has not run"
 
 
 def end_backfill(record: BackfillRecord, *, reason: str, now: datetime) -> BackfillRestoration:
@@ -113,7 +121,7 @@ def restore_backfill(remains: BackfillRemains, *, lost_at: datetime, now: dateti
     )
     state = BackfillState(
         record=record,
-        definition=remains.job.definition,
+        definition=remains.definition,
         registered_at=remains.job.registered_at,
         listed_through=through,
         taken=taken,
@@ -168,7 +176,7 @@ def _as_in_doubt(remains: BackfillRemains, nominal: datetime, *, now: datetime) 
     request = AdmitRequest(job_id=job.job_id, backfill_id=record.backfill_id, existing=record.existing)
     run = backfilled_run(
         revived_state(job, last=None, now=now),
-        job.definition,
+        remains.definition,
         run_id=backfill_run_id(request, nominal, known=tuple(each.run for each in remains.runs)),
         backfill_id=record.backfill_id,
         nominal=nominal,

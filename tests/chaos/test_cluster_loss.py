@@ -26,6 +26,7 @@ from tests.worker_process import environment
 from workers.devserver import DevServer
 from workflows.backfill import BackfillState, first_record
 from workflows.backfill_record import BackfillRecord, BackfillStatus
+from workflows.command import ChangeCommand
 from workflows.contracts import job_workflow_id
 from workflows.job import CatchUpPolicy, JobDefinition, LedgerEntry, RetryPolicy
 from workflows.revival import CLUSTER_LOST
@@ -85,7 +86,8 @@ async def stack(tmp_path: Path, postgresql_url: str) -> AsyncIterator[Stack]:
 async def test_every_job_is_restored_and_nothing_runs_twice(
     stack: Stack, queries: Queries, tmp_path: Path, postgresql_url: str
 ) -> None:
-    """Jobs on timers, asleep, amid a run and amid a backfill; the server dies with its disk, and comes back empty 8 s later."""
+    """Jobs on timers, asleep, amid a run and amid a backfill of what the job was before; the server dies with its disk, and comes
+    back empty 8 s later."""
     log = tmp_path / "calls.jsonl"
     log.touch()
     client = await stack.connect()
@@ -103,6 +105,7 @@ async def test_every_job_is_restored_and_nothing_runs_twice(
     await eventually(lambda: is_running(queries, LONG_RUN))
     await eventually(lambda: successes(queries, FAST, at_least=6))
     await eventually(lambda: successes(queries, BACKFILLED, at_least=2))
+    await change(client, BACKFILLED, job(IntervalRule(every=timedelta(hours=2)), log, how="permanent"))
 
     lost_at = await lose_temporal(stack)
     await asyncio.sleep(8)
@@ -159,8 +162,15 @@ async def begin_backfill(client: Client, definition: JobDefinition) -> BackfillR
     return record
 
 
+async def change(client: Client, job_id: str, definition: JobDefinition) -> None:
+    """Give a job another definition, as the API does."""
+    control = JobControl(client, find_search_attributes=all_known)
+    await control.change(ChangeCommand(key="change", definition=definition), tenant="default", job_id=job_id)
+
+
 async def check_backfill(queries: Queries, asked: BackfillRecord, log: Path) -> None:
-    """It comes to its end: every fire has one run, which was called once, or is a dead letter of the loss."""
+    """It comes to its end: every fire has one run, which was called once, or is a dead letter of the loss. None ran as the job
+    is now, which would have failed it, and has half of the fires."""
 
     async def is_done() -> BackfillRecord:
         found = await queries.get_backfill("default", asked.backfill_id)

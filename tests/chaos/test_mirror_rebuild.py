@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Table, select
 
 from activities.database import open_database, reading
-from activities.tables import ATTEMPTS, JOBS, LEDGER, RUNS
+from activities.tables import ATTEMPTS, BACKFILLS, JOBS, LEDGER, RUNS
 from tests.api_stack import JOB_CODE, ApiStack, running_stack
 from tests.databases import fresh_database
 from tests.eventually import eventually
@@ -21,6 +21,8 @@ from tests.worker_process import environment
 pytestmark = pytest.mark.slow
 
 ENOUGH: Final = timedelta(seconds=90)
+
+TABLES: Final = (JOBS, RUNS, ATTEMPTS, LEDGER, BACKFILLS)
 
 NAP: Final = """
 
@@ -83,19 +85,25 @@ async def rows_of(url: str, table: Table) -> dict[tuple[Any, ...], dict[str, Any
 
 @pytest.mark.timeout(300)
 async def test_an_empty_database_is_filled_while_jobs_fire(stack: ApiStack, request: pytest.FixtureRequest) -> None:
-    """SB-084: every job, run, attempt and ledger entry that there was, equal to the letter; a second time adds nothing old."""
+    """SB-084: every job, run, attempt, ledger entry and backfill that there was, its definition included, equal to the letter; a
+    second time adds nothing old."""
     async with stack.client() as api:
         for body in (*FIRING, *SLEEPING):
             assert (await api.post("/jobs", json=body)).status_code == 201
         await api.patch("/jobs/weekly", json={"payload": 7}, headers={"Content-Type": "application/merge-patch+json"})
         await api.delete("/jobs/deleted")
+        asked = {"from": "2026-06-01T00:00:00Z", "to": "2026-06-30T00:00:00Z"}
+        begun = await api.post("/jobs/weekly/backfills", json=asked)
+        assert begun.status_code == 202
 
         async def has_history() -> bool:
             runs = (await api.get("/jobs/timer/runs?limit=100&status=success")).json()
-            return len(runs) >= 30
+            backfill = (await api.get(f"/backfills/{begun.json()['backfill_id']}")).json()
+            return len(runs) >= 30 and backfill["status"] == "done"
 
         await eventually(has_history, limit=ENOUGH)
-        before = {table: await rows_of(stack.database_url, table) for table in (JOBS, RUNS, ATTEMPTS, LEDGER)}
+        before = {table: await rows_of(stack.database_url, table) for table in TABLES}
+        assert [row["definition"]["payload"] for row in before[BACKFILLS].values()] == [7]
         with fresh_database(request.getfixturevalue("postgres_server"), template="template1") as url:
             report = await mirror_command(stack, url, "rebuild")
             assert report["failed"] == 0, report

@@ -8,6 +8,7 @@ import pytest
 from temporalio.client import Client
 
 from activities.backfill_control import BackfillControl
+from activities.backfill_definition import BackfillDefinitions
 from activities.backfill_restore import BackfillRestorer
 from activities.database import open_database
 from activities.mirror_writer import MirrorWriter, WriterOptions
@@ -32,14 +33,17 @@ DEFINITION = JobDefinition(schedule=Schedule(rule=IntervalRule(every=MINUTE), ji
 class Place:
     """A mirror, and a Temporal whose data is not there any more."""
 
-    def __init__(self, client: Client, queries: Queries, writer: MirrorWriter) -> None:
-        self.client, self.queries, self.writer = client, queries, writer
+    def __init__(
+        self, client: Client, *, queries: Queries, definitions: BackfillDefinitions, writer: MirrorWriter
+    ) -> None:
+        self.client, self.queries, self.definitions, self.writer = client, queries, definitions, writer
 
     async def restore(self, *, dry_run: bool = False) -> RestoreReport:
         """Restore all backfills."""
         restorer = BackfillRestorer(
             glance=TemporalGlance(self.client),
             queries=self.queries,
+            definitions=self.definitions,
             writer=self.writer,
             control=BackfillControl(self.client),
             options=RestoreOptions(dry_run=dry_run),
@@ -60,12 +64,14 @@ class Place:
 
 
 @pytest.fixture
-async def place(temporal_client: Client, sqlite_url: str) -> AsyncIterator[Place]:
+async def place(temporal_client: Client, database_url: str) -> AsyncIterator[Place]:
     """Nobody works here, so that what was started stays as it was."""
-    engine = open_database(sqlite_url)
-    queries, writer = Queries(engine), MirrorWriter(sqlite_url, options=WriterOptions(budget=timedelta(seconds=10)))
-    yield Place(temporal_client, queries, writer)
+    engine = open_database(database_url)
+    queries, definitions = Queries(engine), BackfillDefinitions(engine)
+    writer = MirrorWriter(database_url, options=WriterOptions(budget=timedelta(seconds=10)))
+    yield Place(temporal_client, queries=queries, definitions=definitions, writer=writer)
     await writer.close()
+    await definitions.close()
     await queries.close()
     await engine.dispose()
 
@@ -143,3 +149,43 @@ async def test_backfills_that_were_not_over_go_on_and_the_others_stay(place: Pla
 
     again = await place.restore()
     assert again == replace(dry, backfills=0, ended_backfills=0, lost_runs=0, in_doubt=0)
+
+
+async def test_one_whose_job_was_changed_goes_on_under_its_own_definition(place: Place) -> None:
+    """Which is kept with its row, whatever is recorded of it since: payload, schedule and all; a row of an earlier release has
+    none, and ends."""
+    job_id = unique("job")
+    asked = backfill(job_id, "asked-before", BackfillStatus.RUNNING, revision=1)
+    of_old = backfill(job_id, "of-an-earlier-release", BackfillStatus.RUNNING, revision=1)
+    hourly = Schedule(rule=IntervalRule(every=60 * MINUTE), jitter_window_seconds=0)
+    changed = job_record(job_id).model_copy(update={"revision": 2, "definition": JobDefinition(schedule=hourly)})
+    await place.writer.write_patiently(MirrorBatch(job=changed, backfills=(asked, of_old)))
+    pinned = DEFINITION.model_copy(update={"payload": {"big": 2**63, "text": "\u2603 \x00"}})
+    about = {"tenant": "default", "backfill_id": asked.backfill_id}
+    await place.definitions.keep_definition(pinned, **about)
+
+    later = asked.model_copy(update={"version": 2, "succeeded": 3, "through": START + 3 * MINUTE})
+    await place.writer.write_patiently(MirrorBatch(backfills=(later,)))
+    await place.definitions.keep_definition(changed.definition, **about)
+    assert await place.definitions.find_definition(**about) == pinned
+    assert await place.queries.get_backfill("default", asked.backfill_id) == later
+
+    report = await place.restore()
+    assert (report.backfills, report.ended_backfills, report.failed) == (1, 1, ())
+    state = await place.given(asked)
+    assert state is not None
+    assert (state.definition, state.record.revision, state.record.max_concurrent) == (pinned, 1, 1)
+    # What it had taken last may have run: a fire that only its own schedule has.
+    [doubtful] = await place.queries.read_runs_at("default", job_id, [START + n * MINUTE for n in range(10)])
+    assert (doubtful.run.scheduled_at, doubtful.run.revision) == (START + 3 * MINUTE, 1)
+    assert await place.given(of_old) is None
+    ended = await place.queries.get_backfill("default", of_old.backfill_id)
+    assert ended is not None
+    assert "revision 1 of the job" in ended.reason
+
+
+async def test_nothing_is_kept_of_a_backfill_that_has_no_row(place: Place) -> None:
+    """It is kept the next time; and of one that is not known nothing is found."""
+    about = {"tenant": "default", "backfill_id": unique("unknown")}
+    await place.definitions.keep_definition(DEFINITION, **about)
+    assert await place.definitions.find_definition(**about) is None

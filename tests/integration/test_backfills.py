@@ -10,17 +10,22 @@ import pytest
 from sqlalchemy import update
 
 from activities.backfill_control import BackfillControl
+from activities.backfill_definition import BackfillDefinitions
 from activities.database import open_database, writing
 from activities.tables import JOBS
 from api.steer_service import new_request_id
 from tests.api_stack import ApiStack
 from tests.command import run
 from tests.eventually import eventually
+from tests.integration.test_api_changes import patch
 from tests.integration.test_api_steering import create, post, read
 from tests.temporal_servers import unique
 from workflows.backfill import BackfillState, first_record
 from workflows.backfill_record import BackfillRecord
 from workflows.contracts import backfill_workflow_id
+from workflows.job import JobDefinition
+from workflows.schedule import IntervalRule, Schedule
+from workflows.target import ActivityTarget
 
 HOURLY: dict[str, Any] = {"name": "echo", "schedule": "0 * * * *", "payload": "usual", "jitter_window_seconds": 0}
 
@@ -308,6 +313,22 @@ class TestRunning:
         steered = ["backfill.create", "backfill.pause", "backfill.pause", "backfill.resume", "backfill.cancel"]
         assert list(reversed(actions)) == ["job.create", *steered]
 
+    async def test_its_definition_is_kept_with_it(self, api: httpx.AsyncClient, api_stack: ApiStack) -> None:
+        """For when its workflow is lost: as the job was when it was asked for. The API writes it; and whoever asks for its runs,
+        for the API may die before it did."""
+        path = await create(api, {**HOURLY, "target": {"kind": "activity", "activity": "echo", **NOBODY}})
+        backfill = await begin(api, path)
+        await post(api, f"/backfills/{backfill['backfill_id']}/pause")
+        await patch(api, path.removeprefix("/jobs/"), {"payload": "another"})
+        again = await begin(api, path)
+        kept = [await kept_definition(api_stack, each["backfill_id"]) for each in (backfill, again)]
+        assert [found and found.payload for found in kept] == ["usual", "another"]
+        await api.delete(f"{path}?cancel_active=true")
+
+        begun = await begin_without_api(api, api_stack)
+        await until(api, {"backfill_id": begun.record.backfill_id}, "done")
+        assert await kept_definition(api_stack, begun.record.backfill_id) == begun.definition
+
     async def test_deleting_a_job_cancels_its_backfills(self, api: httpx.AsyncClient) -> None:
         """One that is paused too."""
         path = await create(api, {**HOURLY, "target": {"kind": "activity", "activity": "echo", **NOBODY}})
@@ -333,6 +354,37 @@ class TestRunning:
         assert (cancelled["status"], cancelled["reason"], cancelled["running"]) == ("cancelled", "it was stopped", [])
         assert cancelled["finished_at"] is not None
         await api.delete(f"{path}?cancel_active=true")
+
+
+async def kept_definition(stack: ApiStack, backfill_id: str) -> JobDefinition | None:
+    """What is kept with a backfill of the stack."""
+    engine = open_database(stack.database_url)
+    definitions = BackfillDefinitions(engine)
+    found = await definitions.find_definition(tenant="default", backfill_id=backfill_id)
+    await definitions.close()
+    await engine.dispose()
+    return found
+
+
+async def begin_without_api(api: httpx.AsyncClient, stack: ApiStack) -> BackfillState:
+    """Begin a backfill of five hours, as an API that dies when it has."""
+    job_id = (await create(api, HOURLY)).removeprefix("/jobs/")
+    hourly = Schedule(rule=IntervalRule(every=timedelta(hours=1)), jitter_window_seconds=0)
+    definition = JobDefinition(name="echo", target=ActivityTarget(activity="echo"), schedule=hourly)
+    record = first_record(
+        BackfillRecord(
+            tenant="default",
+            job_id=job_id,
+            backfill_id=unique("orphan"),
+            start=datetime.fromisoformat(NIGHT["from"]),
+            end=datetime.fromisoformat(NIGHT["to"]),
+            requested_at=datetime.now(UTC),
+            total=5,
+        )
+    )
+    state = BackfillState(record=record, definition=definition)
+    assert await BackfillControl(await stack.temporal()).begin(state)
+    return state
 
 
 async def has_begun_one(api: httpx.AsyncClient, backfill: dict[str, Any]) -> bool:

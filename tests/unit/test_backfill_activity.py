@@ -8,7 +8,8 @@ import pytest
 from activities.backfill import UNKNOWN, BackfillAdmitter
 from activities.job_control import JobIsGone
 from workflows.backfill import AdmitReport, AdmitRequest
-from workflows.job import JobRecord, Lifecycle
+from workflows.error import Unavailable
+from workflows.job import JobDefinition, JobRecord, Lifecycle
 
 NOMINAL = datetime(2026, 6, 1, tzinfo=UTC)
 
@@ -26,6 +27,20 @@ class Mirror:
     async def get_job(self, *_: Any) -> JobRecord | None:
         """As ``Queries`` does."""
         return self._job
+
+
+class Definitions:
+    """Keeps what it is given, or is away."""
+
+    def __init__(self, *, is_away: bool = False) -> None:
+        self.kept: dict[tuple[str, str], JobDefinition] = {}
+        self._is_away = is_away
+
+    async def keep_definition(self, definition: JobDefinition, *, tenant: str, backfill_id: str) -> None:
+        """As ``BackfillDefinitions`` does."""
+        if self._is_away:
+            raise Unavailable("the database does not answer")
+        self.kept[tenant, backfill_id] = definition
 
 
 class Silence:
@@ -46,12 +61,14 @@ class Silence:
         raise JobIsGone
 
 
-async def ask(job: JobRecord | None) -> AdmitReport:
+async def ask(job: JobRecord | None, definitions: Definitions | None = None) -> AdmitReport:
     """Ask for one run."""
     queries: Any = Mirror(job)
     control: Any = Silence()
-    request = AdmitRequest(job_id="j", backfill_id="b", nominals=(NOMINAL,))
-    return await BackfillAdmitter(queries=queries, control=control).admit_fires(request)
+    keeper: Any = definitions or Definitions()
+    definition = JobDefinition(name="then")
+    request = AdmitRequest(tenant="t", job_id="j", backfill_id="b", nominals=(NOMINAL,), definition=definition)
+    return await BackfillAdmitter(queries=queries, definitions=keeper, control=control).admit_fires(request)
 
 
 async def test_a_mirror_that_was_lost_cancels_no_backfill() -> None:
@@ -68,3 +85,12 @@ async def test_only_a_row_that_says_so_makes_a_job_a_deleted_one(lifecycle: Life
     )
     assert report.gone == ("the job was deleted" if lifecycle is Lifecycle.DELETED else "")
     assert bool(report.trouble) is (lifecycle is Lifecycle.ACTIVE)
+
+
+async def test_the_definition_is_kept_by_whoever_asks_for_runs() -> None:
+    """The API that began the backfill may have died before it did; while it cannot be kept, no run is asked for."""
+    definitions = Definitions()
+    await ask(None, definitions)
+    assert definitions.kept == {("t", "b"): JobDefinition(name="then")}
+    report = await ask(None, Definitions(is_away=True))
+    assert (report.trouble, report.started, report.gone) == ("the database does not answer", (), "")

@@ -11,6 +11,8 @@ from workflows.backfill_record import BackfillRecord, BackfillStatus, ExistingRu
 from workflows.backfill_revival import (
     BackfillRemains,
     BackfillRestoration,
+    definition_lost,
+    definition_of,
     end_backfill,
     reason_to_end,
     restore_backfill,
@@ -52,10 +54,11 @@ def other(number: int) -> Run:
     return Run.model_validate({"run_id": run_id(60 * number), "status": RunStatus.SUCCESS} | times)
 
 
-def restore(asked: BackfillRecord, *runs: Run, still_running: frozenset[str] = frozenset()) -> BackfillRestoration:
+def restore(asked: BackfillRecord, *runs: Run, **fields: Any) -> BackfillRestoration:
     """Restore a backfill of which the mirror knows these runs."""
     rows = tuple(RunRecord(job_id=JOB, version=9, run=run) for run in runs)
-    remains = BackfillRemains(record=asked, job=job(), nominals=NOMINALS, runs=rows, still_running=still_running)
+    values: dict[str, Any] = {"job": job(), "definition": job().definition} | fields
+    remains = BackfillRemains(record=asked, nominals=NOMINALS, runs=rows, **values)
     return restore_backfill(remains, lost_at=LOST_AT, now=NOW)
 
 
@@ -180,18 +183,52 @@ def test_one_that_had_begun_all_or_was_cancelled_ends() -> None:
 
 
 @pytest.mark.parametrize(
+    ("revision", "kept", "found"),
+    [(3, None, "present"), (3, "then", "present"), (4, "then", "then"), (2, "then", "then"), (4, None, None)],
+)
+def test_the_definition_is_the_one_of_when_it_was_asked_for(revision: int, kept: str | None, found: str | None) -> None:
+    """The job's own where it is the same still; where the job has another by now, or the mirror is behind, what was kept."""
+    definition = definition_of(
+        record(),
+        job(revision=revision, definition=JobDefinition(name="present")),
+        kept=None if kept is None else JobDefinition(name=kept),
+    )
+    assert (definition and definition.name) == found
+
+
+def test_it_goes_on_under_the_definition_of_when_it_was_asked_for() -> None:
+    """Whatever the job is now: the runs that it makes, and those that it may have made."""
+    then = JobDefinition(schedule=every(60), payload="then", idempotency_key_template="then-{{scheduled_at_unix}}")
+    changed = job(revision=4, definition=JobDefinition(schedule=every(300), payload="now"))
+    restoration = restore(record(through=NOMINALS[2]), own(1), own(2), job=changed, definition=then)
+    assert restoration.state.definition == then
+    assert restoration.state.record.revision == 3
+    assert left(restoration.state) == [5, 6, 7, 8, 9, 10]
+    doubtful = [row.run for row in restoration.rows.runs]
+    assert [run.revision for run in doubtful] == [3, 3]
+    assert [run.idempotency_key for run in doubtful] == [f"then-{int(at.timestamp())}" for at in NOMINALS[2:4]]
+
+
+def test_one_whose_definition_is_lost_says_of_which_revision_it_was() -> None:
+    """It ends rather than go on under another, and its counts stay."""
+    reason = definition_lost(record())
+    assert reason.startswith(CLUSTER_LOST)
+    assert "revision 3 of the job" in reason
+
+
+@pytest.mark.parametrize(
     ("fields", "reason"),
     [
         ({}, None),
-        ({"revision": 4}, "revision 3 of the job"),
+        ({"revision": 4}, None),
         ({"lifecycle": Lifecycle.DELETED}, "the job was deleted"),
         ({"registered_at": ASKED_AT + timedelta(seconds=1)}, "registered again"),
         ({"lifecycle": Lifecycle.COMPLETED}, None),
         ({"lifecycle": Lifecycle.PAUSED}, None),
     ],
 )
-def test_one_whose_definition_is_lost_does_not_go_on_under_another(fields: dict[str, Any], reason: str | None) -> None:
-    """Its runs are made under the definition of when it was asked for, or not at all; it says why it ends."""
+def test_one_whose_job_is_gone_ends_and_says_why(fields: dict[str, Any], reason: str | None) -> None:
+    """Its counts stay. A job that was changed, is over or paused is there."""
     found = reason_to_end(record(), job(**fields))
     assert (found is None) == (reason is None)
     if found is not None:

@@ -137,6 +137,9 @@ class MemoryMirror:
         self.attempts: dict[str, dict[tuple[str, int], Attempt]] = {}
         self.ledger: dict[str, dict[datetime, LedgerEntry]] = {}
         self.backfills: dict[str, BackfillRecord] = {}
+        self.definitions: dict[str, JobDefinition] = {}
+        """Of backfills, by id."""
+
         self.trouble = ""
         """``down``: every write is refused; ``hung``: none is answered."""
 
@@ -175,6 +178,10 @@ class MemoryMirror:
         """Read the runs of nominal times."""
         rows = self.runs.get(job_id, {}).values()
         return [RunRecord(job_id=job_id, run=run) for run in rows if run.scheduled_at in nominals]
+
+    async def keep_definition(self, definition: JobDefinition, *, tenant: str, backfill_id: str) -> None:
+        """Keep the definition of a backfill."""
+        self.definitions.setdefault(backfill_id, definition)
 
     def outcomes(self, job_id: str) -> list[tuple[datetime, Outcome]]:
         """Tell each fire of the ledger and the runs, in order; entries of several neighbours by their first."""
@@ -425,7 +432,8 @@ class Harness:
         observer = Observer(self.client)
         admissions = Admissions(self.client, TOUCHY, catch_up_per_second=self.catch_up_per_second)
         control = JobControl(self.client, find_search_attributes=partial(register_search_attributes, self.client))
-        backfills = BackfillAdmitter(queries=self.mirror, control=control)  # type: ignore[arg-type]
+        mirror: Any = self.mirror
+        backfills = BackfillAdmitter(queries=mirror, definitions=mirror, control=control)
         own = OwnActivities(
             local=[
                 self.planner.plan_fires,

@@ -13,6 +13,7 @@ from workflows.backfill_record import BackfillStatus
 from workflows.job import Lifecycle
 from workflows.outbox import IF_LOST
 from workflows.run import Outcome, RunStatus
+from workflows.schedule import Schedule
 
 OFTEN = {"max_attempts": 3, "base": timedelta(milliseconds=1), "cap": timedelta(milliseconds=1)}
 
@@ -106,9 +107,13 @@ async def test_a_history_that_does_not_fit_is_told_and_the_others_are_read(tempo
 
 
 async def test_backfills_are_read_from_their_own_workflows(temporal_client: Client) -> None:
-    """As they were recorded: how far each was, up to its end."""
+    """As they were recorded: how far each was, up to its end; and the definition that it began with, which no record has."""
     paths = [path for path in list_histories() if path.parent.name == "BackfillWorkflow"]
     projections = await Projector(temporal_client).project([read_history(path) for path in paths])
     assert [projection.failure for projection in projections] == [""] * len(paths)
     records = [record for each in projections for batch in each.batches for record in batch.backfills]
     assert any(record.status is BackfillStatus.DONE for record in records)
+    given = [each.backfill for each in projections if each.backfill is not None]
+    assert len(given) == len(paths)
+    assert {state.record.backfill_id for state in given} == {record.backfill_id for record in records}
+    assert all(state.definition.schedule != Schedule() for state in given)
