@@ -13,7 +13,8 @@ from fastapi.routing import APIRoute
 from activities.api_key import Scope
 from api.caller import CALLER, NOBODY, Caller
 from api.key_ring import KeyRing
-from api.problem import Forbidden
+from api.problem import Forbidden, ForeignPage
+from api.request import is_of_another_site
 
 PREFIX: Final = "/api/v1"
 
@@ -72,6 +73,7 @@ async def admit(request: Request) -> Caller:
     Raises:
         Unauthorized: it has no key that is good.
         Forbidden: its key is not good for this.
+        ForeignPage: there are no keys, and a page of another site would change something.
         Unavailable: nobody knows at the moment.
     """
     route = request.scope.get("route")
@@ -80,11 +82,20 @@ async def admit(request: Request) -> Caller:
     if needed is None:
         return NOBODY
     ring: KeyRing = request.app.state.key_ring
-    caller = await ring.identify(_credentials_in(request, path=route.path_format), now=datetime.now(UTC))
+    credentials = _credentials_in(request, path=route.path_format)
+    caller = await ring.identify(credentials, now=datetime.now(UTC))
     if not caller.may(needed):
         raise Forbidden(needed)
+    if not credentials and _is_steered_from_elsewhere(request, path=route.path_format):
+        raise ForeignPage("without API keys, a page of another site may change nothing")
     CALLER.set(caller)
     return caller
+
+
+def _is_steered_from_elsewhere(request: Request, *, path: str) -> bool:
+    """Say whether a page of another site asks for a change; the codec says by itself who may ask it."""
+    is_change = request.method not in ("GET", "HEAD") and not path.startswith(f"{CODEC}/")
+    return is_change and is_of_another_site(request)
 
 
 def _credentials_in(request: Request, *, path: str) -> list[str]:

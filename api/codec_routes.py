@@ -7,7 +7,7 @@ keeps it in one that scripts do not see and other sites cannot make it send.
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Final, TypeAlias
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Request, Response
@@ -22,7 +22,7 @@ from api.codec import BODY_LIMIT, CodecAnswer, CodecBody, decode_payloads, encod
 from api.codec_page import codec_page
 from api.openapi import CODEC_BODY, problems
 from api.problem import FieldError, InvalidRequest
-from api.request import read_form, read_json
+from api.request import is_of_another_site, read_form, read_json
 from api.response import json_response
 from api.server_address import is_loopback
 from api.strict_json import require_fit
@@ -108,8 +108,7 @@ async def _read(request: Request) -> CodecBody:
 
 def _require_same_site(request: Request) -> None:
     """Refuse the forms of other sites, which would sign their reader in as somebody else."""
-    origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+    if is_of_another_site(request):
         raise InvalidRequest(FieldError(parameter="Origin", detail="a key is given on this site's own page"))
 
 

@@ -113,6 +113,10 @@ class Forbidden(HorariumError):
         self.needed = needed
 
 
+class ForeignPage(HorariumError):
+    """A page of another site has its reader's browser ask for a change, where no key tells the two apart."""
+
+
 class ForeignPayload(HorariumError):
     """A payload that is not the caller's to see."""
 
@@ -181,6 +185,10 @@ _TABLE: Final[tuple[tuple[type[HorariumError], _Kind], ...]] = (
     (
         Forbidden,
         _Kind(status=HTTPStatus.FORBIDDEN, name="forbidden", title="The API key is not good for this."),
+    ),
+    (
+        ForeignPage,
+        _Kind(status=HTTPStatus.FORBIDDEN, name="foreign-page", title="The request is of another site's page."),
     ),
     (
         ForeignPayload,

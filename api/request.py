@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from email.message import Message
 from typing import Final
+from urllib.parse import urlsplit
 
 from fastapi import Request
 from pydantic import JsonValue
@@ -127,6 +128,19 @@ def read_precondition(request: Request) -> Precondition:
     if tag is None:
         return Precondition(required=required)
     return Precondition(given=True, required=required, revision=_read_revision(tag))
+
+
+def is_of_another_site(request: Request) -> bool:
+    """Say whether a page of another site has a browser send this. Nothing else than browsers says where it comes from.
+
+    A page can send a form, or nothing at all, without asking first; who sends JSON has been asked for leave.
+    """
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        return site not in ("same-origin", "none")
+    # Of a browser that is years old. One on the way may have changed the host.
+    origin = request.headers.get("origin")
+    return origin is not None and urlsplit(origin).netloc != request.headers.get("host")
 
 
 def _read_revision(tag: str) -> int | None:

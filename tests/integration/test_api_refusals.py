@@ -386,6 +386,61 @@ class TestReads:
             assert places_in(problem_in(answer, 422)) == ["If-Match"]
 
 
+ELSEWHERE: dict[str, dict[str, str]] = {
+    "another site": {"Origin": "https://example.com", "Sec-Fetch-Site": "cross-site"},
+    "another port": {"Origin": "http://127.0.0.1:1", "Sec-Fetch-Site": "same-site"},
+    "behind a proxy": {"Sec-Fetch-Site": "cross-site"},
+    "an old browser": {"Origin": "https://example.com"},
+    "a file": {"Origin": "null"},
+}
+"""What browsers say of a page that is not ours."""
+
+
+class TestOtherSites:
+    """Pages that somebody on this machine looks at. Without keys, nothing else tells them from their reader."""
+
+    @pytest.mark.parametrize("page", ELSEWHERE)
+    async def test_a_page_of_another_site_changes_nothing(self, api: httpx.AsyncClient, page: str) -> None:
+        """SB-151: whatever the route, with a form or with nothing, which a browser sends without asking first."""
+        document = (await api.get(f"{api.base_url.copy_with(path='/openapi.json')}")).json()
+        asked = 0
+        for template, methods in document["paths"].items():
+            path = re.sub(r"{\w+}", "x", template)
+            for method in methods.keys() - {"get"} if path.startswith("/api/") else ():
+                for form in ({}, {"Content-Type": "application/x-www-form-urlencoded"}):
+                    url = api.base_url.copy_with(path=path)
+                    answer = await api.request(method, url, headers=ELSEWHERE[page] | form)
+                    assert problem_in(answer, 403)["type"] == "urn:horarium:problem:foreign-page", f"{method} {path}"
+                    assert "access-control-allow-origin" not in answer.headers
+                    asked += 1
+        assert asked >= 40
+
+    @pytest.mark.parametrize("page", ELSEWHERE)
+    async def test_a_page_of_another_site_reads_nothing(self, api: httpx.AsyncClient, page: str) -> None:
+        """SB-151: it may ask, and its browser does not show it the answer; nor is it given leave to send what needs leave."""
+        for path in ("/jobs", "/jobs/x", "/audit"):
+            answer = await api.get(path, headers=ELSEWHERE[page])
+            assert answer.status_code in (200, 404)
+            assert not [name for name in answer.headers if name.startswith("access-control-")]
+        leave = {"Access-Control-Request-Method": "DELETE", "Access-Control-Request-Headers": "content-type"}
+        preflight = await api.options("/jobs/x", headers=ELSEWHERE[page] | leave)
+        assert preflight.status_code == 405
+        assert not [name for name in preflight.headers if name.startswith("access-control-")]
+
+    @pytest.mark.parametrize(
+        "headers", [{"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}, {"Origin": "self"}, {}]
+    )
+    async def test_our_own_page_and_what_is_no_browser_are_let_in(
+        self, api: httpx.AsyncClient, headers: dict[str, str]
+    ) -> None:
+        """The page of the documentation has a button for each route."""
+        own = {
+            name: str(api.base_url.copy_with(path="")) if value == "self" else value for name, value in headers.items()
+        }
+        answer = await api.post("/jobs", json={}, headers=own)
+        assert set(places_in(problem_in(answer, 422))) == {"/name", "/schedule"}
+
+
 class TestPreview:
     """One body, or many."""
 
