@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from workflows.job import DEFAULT_TENANT, Hold, JobRecord, JobState, Lifecycle, PausedFires
+from workflows.job import DEFAULT_TENANT, Hold, JobRecord, JobState, Lifecycle, Pause, PausedFires
 from workflows.run import Outcome
 from workflows.value import Value
 
@@ -66,8 +66,13 @@ def is_held(job: JobState | JobRecord) -> bool:
 def standstill(job: JobState | JobRecord) -> Standstill | None:
     """Say why a job does not fire now; ``None`` for one that fires, or never will. A paused job is that, held or not."""
     if job.lifecycle is Lifecycle.PAUSED:
-        return Standstill(outcome=Outcome.PAUSED, reason=PAUSED)
+        return Standstill(outcome=Outcome.PAUSED, reason=describe_pause(job.pause))
     return Standstill(outcome=Outcome.HELD, reason=describe_holds(job.holds)) if is_held(job) else None
+
+
+def describe_pause(pause: Pause | None) -> str:
+    """Say that a job was paused, with the reason that was given last."""
+    return f"{PAUSED}: {pause.reason}"[:REASON_LIMIT] if pause is not None and pause.reason else PAUSED
 
 
 def describe_holds(holds: tuple[Hold, ...]) -> str:

@@ -79,8 +79,9 @@ class TestPause:
         assert [each["job_id"] for each in found] == [job["job_id"]]
 
         async def is_told() -> bool:
-            ledger = await read(api, f"{path}/ledger")
-            return bool(sum(entry["count"] for entry in ledger if entry["outcome"] == "paused") >= 3)
+            paused = [entry for entry in await read(api, f"{path}/ledger") if entry["outcome"] == "paused"]
+            assert {entry["reason"] for entry in paused} == {"the job was paused: incident 7"}
+            return bool(sum(entry["count"] for entry in paused) >= 3)
 
         await eventually(is_told)
         client = await api_stack.temporal()
@@ -109,6 +110,8 @@ class TestPause:
         for (first, count, _), (following, _, _) in pairwise(told):
             assert following == first + timedelta(seconds=count)
         assert {outcome for _, _, outcome in told} <= {"ran", "paused", "cancelled", "skipped"}
+        reasons = {entry["reason"] for entry in ledger if entry["outcome"] == "paused"}
+        assert reasons == {"the job was paused: incident 7"}
         assert (await read(api, path))["counts"]["missed"] == 0
 
     async def test_a_pause_with_an_end_ends_by_itself(self, api: httpx.AsyncClient) -> None:

@@ -259,10 +259,12 @@ class JobDriver:
         self.grids[self.state.revision] = grid
         self.wake()
 
-    def pause(self, *, until: datetime | None = None, catch_up: PausedFires = PausedFires.NONE) -> None:
+    def pause(
+        self, *, until: datetime | None = None, catch_up: PausedFires = PausedFires.NONE, reason: str = ""
+    ) -> None:
         """Pause the job, as its workflow does."""
         self.decide_due_now()
-        pause = Pause(at=self.now, until=until, catch_up=catch_up)
+        pause = Pause(at=self.now, until=until, catch_up=catch_up, reason=reason)
         if must_settle_held(self.state):
             self._settle(self.now)
         self.state = pause_job(self.state, pause, now=self.now)

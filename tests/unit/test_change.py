@@ -290,6 +290,31 @@ class TestPause:
         driver.resume()
         assert [(entry.count, entry.outcome) for entry in driver.mirror.entries] == [(31 * 1440, Outcome.PAUSED)]
 
+    def test_the_ledger_says_why_the_job_was_paused(self) -> None:
+        """By the reason that was given last; without one it says no more than that. A line of the ledger has its bounds."""
+        for reasons, told in (
+            (["incident 7"], "the job was paused: incident 7"),
+            (["incident 7", "the bank migrates"], "the job was paused: the bank migrates"),
+            ([""], "the job was paused"),
+            (["x" * 500], f"the job was paused: {'x' * 480}"),
+        ):
+            driver = drive(10)
+            for reason in reasons:
+                driver.pause(reason=reason)
+                driver.go_to(driver.now + 15 * SECOND)
+            driver.resume()
+            assert {entry.reason for entry in driver.mirror.entries} == {told}
+
+    def test_who_disables_a_job_is_told_so(self) -> None:
+        """As the reason of its pause."""
+        driver = drive(10)
+        driver.change(driver.definition, enabled=False)
+        driver.go_to(at(25))
+        driver.change(driver.definition, enabled=True)
+        assert [(entry.count, entry.reason) for entry in driver.mirror.entries] == [
+            (2, "the job was paused: enabled is false")
+        ]
+
     def test_a_pause_and_a_resume_before_the_target_time_change_nothing(self) -> None:
         """SB-078: the run happens once, at its target."""
         driver = jittered()
