@@ -113,7 +113,7 @@ def make_plan(
             reason = f"applied by {found.owner!r}: say --owner {found.owner}, or --take-over"
             errors.append(job.error(FieldError(pointer="/job_id", detail=reason)))
             continue
-        step = _compare(job, request, found)
+        step = compare(job, request, found)
         if step is None:
             continue
         try:
@@ -127,14 +127,15 @@ def make_plan(
     if prune:
         described = {request.job_id for _, request in requests}
         steps += [
-            Step(action=Action.PRUNE, job_id=each.job_id)
+            Step(action=Action.PRUNE, job_id=each.job_id, revision=each.revision)
             for each in present.values()
             if each.owner == owner and each.job_id not in described
         ]
     return ApplyPlan(steps=tuple(sorted(steps, key=lambda step: step.job_id)), unchanged=unchanged)
 
 
-def _compare(job: FiledJob, request: JobRequest, found: Present | None) -> Step | None:
+def compare(job: FiledJob, request: JobRequest, found: Present | None) -> Step | None:
+    """Compare a job's file with the job as it is; ``None`` where nothing is to be done."""
     if found is None:
         return Step(action=Action.CREATE, job_id=request.job_id, place=job.place, body=job.body)
     wanted = job_document(request.definition, job_id=request.job_id, enabled=request.enabled is not False)

@@ -22,13 +22,13 @@ from api.job_document import job_document, patched_document
 from api.problem import FieldError, InvalidRequest
 from api.quota import Quotas
 from api.registration import changed_state, new_command_key
-from api.request import Precondition
+from api.request import JOB_EXISTS, Precondition
 from api.service import JobService
 from api.task_queue import TaskQueues
 from workflows.change import FIRING, is_same_definition
 from workflows.command import ChangeCommand
 from workflows.contracts import JOB_ID_PATTERN
-from workflows.error import Conflict, Unavailable
+from workflows.error import Conflict, RevisionMismatch, Unavailable
 from workflows.fire_times import next_fires
 from workflows.job import JobRecord, Lifecycle, MirrorBatch
 from workflows.outbox import job_record
@@ -71,7 +71,7 @@ class ChangeService:
         Raises:
             InvalidRequest: the body is wrong, its task queue is not the tenant's, or its payload is none that its workers take.
             InvalidSchedule: the new schedule never fires.
-            RevisionMismatch: the job has another revision than the caller has seen.
+            RevisionMismatch: the job has another revision than the caller has seen, or is there and must not be.
             PreconditionRequired: the caller does not say which it has seen, and must.
             QuotaExceeded: the tenant has as much as it may have.
             Unavailable: the job may be written all the same.
@@ -79,15 +79,9 @@ class ChangeService:
         request = await self._jobs.read_request(_with_id(body, job_id), default_id=job_id, tenant=tenant)
         async with self._control.turn(tenant=tenant, job_id=job_id):
             before = await self._queries.get_job(tenant, job_id)
-            precondition.check(before)
-            try:
-                is_new, warnings = await self._put(request, before, tenant=tenant, key=key, precondition=precondition)
-            except Conflict:
-                # Another process may have registered it in this very moment.
-                before = await self._queries.get_job(tenant, job_id)
-                if not _is_there(before):
-                    raise
-                precondition.check(before)
+            if precondition.absent:
+                is_new, warnings = True, await self._create(request, before, tenant=tenant, key=key)
+            else:
                 is_new, warnings = await self._put(request, before, tenant=tenant, key=key, precondition=precondition)
         return WrittenJob(job=await self._describe(tenant, request, warnings=warnings), is_new=is_new)
 
@@ -146,11 +140,31 @@ class ChangeService:
         key: str | None,
         precondition: Precondition,
     ) -> tuple[bool, tuple[str, ...]]:
-        """Write a job; say whether it is new, and answer warnings."""
+        """Write a job, in the caller's turn; say whether it is new, and answer warnings."""
+        precondition.check(before)
         if before is not None and _is_there(before):
             return False, await self._change(before, request, key=key, precondition=precondition)
-        warnings = await self._jobs.register(request, tenant=tenant, key=key or new_command_key(), before=before)
-        return True, warnings
+        try:
+            return True, await self._jobs.register(request, tenant=tenant, key=key or new_command_key(), before=before)
+        except Conflict:
+            # Another process may have registered it in this very moment.
+            before = await self._queries.get_job(tenant, request.job_id)
+            if before is None or not _is_there(before):
+                raise
+            precondition.check(before)
+            return False, await self._change(before, request, key=key, precondition=precondition)
+
+    async def _create(
+        self, request: JobRequest, before: JobRecord | None, *, tenant: str, key: str | None
+    ) -> tuple[str, ...]:
+        """Register a job where there is none, in the caller's turn, and answer warnings.
+
+        Repeated with its key, it finds the job that it has registered before.
+        """
+        try:
+            return await self._jobs.register(request, tenant=tenant, key=key, before=before)
+        except Conflict as error:
+            raise RevisionMismatch(JOB_EXISTS) from error
 
     async def _describe(self, tenant: str, request: JobRequest, *, warnings: tuple[str, ...]) -> JobAnswer:
         record = await self._jobs.find(tenant, request.job_id)

@@ -2,20 +2,20 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias, assert_never, cast
 
 import yaml
 from pydantic import JsonValue
 
-from api.apply_plan import OWNER_LABEL, Action, ApplyPlan, Present, Step, make_plan, owner_errors, with_owner
+from api.apply_plan import OWNER_LABEL, Action, ApplyPlan, Present, Step, compare, make_plan, owner_errors, with_owner
 from api.calendar_body import named_calendars
 from api.cli_client import command_failure, open_client
 from api.cli_input import BadInput, CommandFailed
-from api.job_body import JobBody
-from api.job_file import BadFiles, ReadFiles, find_example_file, read_job_files, read_requests
+from api.job_body import JobBody, JobRequest
+from api.job_file import BadFiles, FiledJob, ReadFiles, find_example_file, read_job_files, read_requests
 from horarium.client import Client, HorariumError, PreconditionFailed
 from horarium.client import JobBody as JobToSend
 from workflows.calendar_day import join_spans
@@ -24,10 +24,20 @@ from workflows.wording import WEEKDAYS
 
 JsonObject: TypeAlias = dict[str, JsonValue]
 
+Requests: TypeAlias = Sequence[tuple[FiledJob, JobRequest]]
+
 AT_ONCE: Final = 8
 """Jobs that are written at the same time."""
 
 _DONE: Final = {Action.CREATE: "created", Action.CHANGE: "changed", Action.PRUNE: "removed"}
+
+_OVERTAKEN: Final = {
+    Action.CREATE: "created by somebody else since it was looked for",
+    Action.CHANGE: "changed since it was compared",
+    Action.PRUNE: "changed since it was compared",
+}
+
+_AGAIN: Final = "apply again; with --dry-run it says what would change"
 
 _SIGNS: Final = {Action.CREATE: "+", Action.CHANGE: "~", Action.PRUNE: "-"}
 
@@ -67,9 +77,9 @@ def apply_files(
     labelled = ReadFiles(jobs=[with_owner(job, owner) for job in found.jobs], errors=errors)
     with open_client(url) as client:
         requests = read_requests(labelled, calendars=_calendars_of(labelled, client))
-        present = {job.job_id: job for job in _list_present(client)}
+        present = _read_present(client)
         plan = make_plan(requests, present, owner=owner, prune=prune, take_over=take_over, now=datetime.now(UTC))
-        failed = 0 if dry_run else _carry_out(plan, client)
+        failed = 0 if dry_run else _carry_out(plan, requests, client)
     if dry_run:
         _show_plan(plan)
     _print_summary(plan, dry_run=dry_run, failed=failed)
@@ -126,35 +136,61 @@ def _read_calendar(client: Client, name: str) -> CalendarDays:
     )
 
 
-def _list_present(client: Client) -> Iterator[Present]:
-    for job in client.jobs.export():
-        yield Present(job_id=job.job_id, revision=job.revision, body=job.body)
+def _read_present(client: Client) -> dict[str, Present]:
+    jobs = client.jobs.export()
+    return {job.job_id: Present(job_id=job.job_id, revision=job.revision, body=job.body) for job in jobs}
 
 
-def _carry_out(plan: ApplyPlan, client: Client) -> int:
+def _carry_out(plan: ApplyPlan, requests: Requests, client: Client) -> int:
     """Write and remove jobs, several at a time; say how many it failed for. One that fails keeps no other from being done."""
+    overtaken: dict[str, str] = {}
     failed = 0
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
-        for step, problem in zip(plan.steps, pool.map(lambda step: _try(step, client), plan.steps), strict=True):
-            if problem is None:
+        for step, error in zip(plan.steps, pool.map(lambda step: _try(step, client), plan.steps), strict=True):
+            if error is None:
                 print(f"{_DONE[step.action]} {step.job_id}")
+            elif isinstance(error, PreconditionFailed):
+                overtaken[step.job_id] = str(error)
             else:
                 failed += 1
-                print(f"horarium: {step.place or 'prune'}: {step.job_id}: {problem}", file=sys.stderr)
-    return failed
+                _tell_failure(step, str(command_failure(error)))
+    alike = _find_alike(set(overtaken), requests, client)
+    for step in plan.steps:
+        if step.job_id in alike:
+            print(f"{_DONE[step.action]} {step.job_id} (by somebody else, alike)")
+        elif step.job_id in overtaken:
+            _tell_failure(step, f"{_OVERTAKEN[step.action]} ({overtaken[step.job_id]}): {_AGAIN}")
+    return failed + len(overtaken) - len(alike)
 
 
-def _try(step: Step, client: Client) -> str | None:
+def _try(step: Step, client: Client) -> HorariumError | None:
     try:
-        if step.action is Action.PRUNE:
-            client.jobs.delete(step.job_id)
-        else:
-            client.jobs.put(step.job_id, cast(JobToSend, dict(step.body)), if_match=step.revision)
-    except PreconditionFailed as error:
-        return f"changed since it was compared ({error}): apply again"
+        match step.action:
+            case Action.CREATE:
+                client.jobs.put(step.job_id, cast(JobToSend, dict(step.body)), if_none_match="*")
+            case Action.CHANGE:
+                client.jobs.put(step.job_id, cast(JobToSend, dict(step.body)), if_match=step.revision)
+            case Action.PRUNE:
+                client.jobs.delete(step.job_id, if_match=step.revision)
+            case _:
+                assert_never(step.action)
     except HorariumError as error:
-        return str(command_failure(error))
+        return error
     return None
+
+
+def _find_alike(overtaken: set[str], requests: Requests, client: Client) -> set[str]:
+    """Find the jobs that somebody else has written meanwhile, and made what their files say."""
+    present = _read_present(client) if overtaken else {}
+    return {
+        request.job_id
+        for job, request in requests
+        if request.job_id in overtaken and compare(job, request, present.get(request.job_id)) is None
+    }
+
+
+def _tell_failure(step: Step, reason: str) -> None:
+    print(f"horarium: {step.place or 'prune'}: {step.job_id}: {reason}", file=sys.stderr)
 
 
 def _show_plan(plan: ApplyPlan) -> None:

@@ -264,6 +264,15 @@ _IF_MATCH: Final = {
 }
 
 
+_IF_NONE_MATCH: Final = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "description": "`*` only creates: where there is such a job already: 412. Not together with If-Match.",
+    "schema": {"type": "string", "enum": ["*"]},
+}
+
+
 def _json_body(
     schema: Document,
     examples: Document,
@@ -326,7 +335,7 @@ _OF_EVERY_ROUTE: Final = (401, 403, 414, 431, 503)
 
 DELETE_JOB_HEADERS: Final = {"parameters": [_IDEMPOTENCY_KEY, _IF_MATCH]}
 
-PUT_JOB_BODY: Final = _json_body({"$ref": f"{_SCHEMAS}JobBody"}, _JOB_EXAMPLES, parameters=(_IF_MATCH,))
+PUT_JOB_BODY: Final = _json_body({"$ref": f"{_SCHEMAS}JobBody"}, _JOB_EXAMPLES, parameters=(_IF_MATCH, _IF_NONE_MATCH))
 
 PATCH_JOB_BODY: Final = _json_body(
     {"$ref": f"{_SCHEMAS}JobPatch"}, _PATCH_EXAMPLES, media_type=MERGE_PATCH, parameters=(_IF_MATCH,)

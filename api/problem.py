@@ -212,7 +212,9 @@ _TABLE: Final[tuple[tuple[type[HorariumError], _Kind], ...]] = (
     (
         RevisionMismatch,
         _Kind(
-            status=HTTPStatus.PRECONDITION_FAILED, name="revision-mismatch", title="The job has been changed meanwhile."
+            status=HTTPStatus.PRECONDITION_FAILED,
+            name="revision-mismatch",
+            title="The job is not as the request expects it.",
         ),
     ),
     (

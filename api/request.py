@@ -31,13 +31,15 @@ KEY_LIMIT: Final = 255
 
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
 
+JOB_EXISTS: Final = "there is a job of this id already"
+
 JSON: Final = "application/json"
 FORM: Final = "application/x-www-form-urlencoded"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Precondition:
-    """What ``If-Match`` says: which revision of a job the caller has seen."""
+    """What ``If-Match`` and ``If-None-Match`` say: which revision of a job the caller has seen, or that there is none."""
 
     given: bool = False
     revision: int | None = None
@@ -46,11 +48,14 @@ class Precondition:
     required: bool = False
     """Whether this installation insists on it for whatever changes a job that is there."""
 
+    absent: bool = False
+    """``If-None-Match: *``: there must be no job."""
+
     def check(self, found: JobRecord | None) -> None:
         """Hold it against the job as it is.
 
         Raises:
-            RevisionMismatch: the caller has seen another revision, or there is no job.
+            RevisionMismatch: the caller has seen another revision, or there is no job, or one that should not be there.
             PreconditionRequired: nothing was given, and something had to be.
         """
         is_there = found is not None and found.lifecycle is not Lifecycle.DELETED
@@ -58,6 +63,8 @@ class Precondition:
             raise RevisionMismatch("there is no such job")
         if found is None or not is_there:
             return
+        if self.absent:
+            raise RevisionMismatch(JOB_EXISTS)
         if self.required and not self.given:
             raise PreconditionRequired(
                 f'send If-Match with the revision that you have seen, such as "{found.revision}"'
@@ -122,11 +129,15 @@ def read_idempotency_key(request: Request) -> str | None:
 
 
 def read_precondition(request: Request) -> Precondition:
-    """Read what ``If-Match`` says. Raises ``InvalidRequest``."""
+    """Read what ``If-Match`` and ``If-None-Match`` say. Raises ``InvalidRequest``."""
     required = bool(request.app.state.requires_if_match)
-    tag = request.headers.get("if-match")
+    tag, none = request.headers.get("if-match"), request.headers.get("if-none-match")
+    if none is not None and none.strip() != "*":
+        raise InvalidRequest(FieldError(parameter="If-None-Match", detail="give *: only where there is no such job"))
+    if none is not None and tag is not None:
+        raise InvalidRequest(FieldError(parameter="If-None-Match", detail="contradicts If-Match; send one of them"))
     if tag is None:
-        return Precondition(required=required)
+        return Precondition(required=required, absent=none is not None)
     return Precondition(given=True, required=required, revision=_read_revision(tag))
 
 

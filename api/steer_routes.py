@@ -45,7 +45,7 @@ steer_router = APIRouter(prefix=PREFIX, dependencies=[Depends(refuse_unknown_par
     tags=["jobs"],
 )
 async def put_job(request: Request, job_id: str, changes: Changes, store: Store, tenant: Tenant) -> Response:
-    """Create a job, or replace the one that is there. The same body twice changes nothing."""
+    """Create a job, or replace the one that is there. The same body twice changes nothing. `If-None-Match: *` only creates."""
     key, precondition = read_idempotency_key(request), read_precondition(request)
     body = require_fit(await read_json(request))
 

@@ -33,6 +33,7 @@ class Operation:
     method: str
     path: str = "/jobs/{job_id}"
     body: Mapping[str, Any] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
     first: bool = True
     """Whether there is a job before."""
 
@@ -44,7 +45,7 @@ class Operation:
 
     async def send(self, client: httpx.AsyncClient, job_id: str, *, key: str, at: str | None = None) -> httpx.Response:
         """Send it; ``at`` says where its API is to die."""
-        headers = {"Idempotency-Key": key} | ({} if at is None else {HEADER: at})
+        headers = {**self.headers, "Idempotency-Key": key} | ({} if at is None else {HEADER: at})
         body = None if self.body is None else {**self.body, **({"job_id": job_id} if self.path == "/jobs" else {})}
         return await client.request(self.method, self.path.format(job_id=job_id), json=body, headers=headers)
 
@@ -61,6 +62,14 @@ OPERATIONS: Final = {
     "put": Operation(
         method="PUT",
         body=WEEKLY,
+        first=False,
+        done=lambda job: job["state"] == "active" and job["revision"] == 1,
+        statuses=frozenset({200, 201}),
+    ),
+    "put-new": Operation(
+        method="PUT",
+        body=WEEKLY,
+        headers={"If-None-Match": "*"},
         first=False,
         done=lambda job: job["state"] == "active" and job["revision"] == 1,
         statuses=frozenset({200, 201}),

@@ -32,7 +32,7 @@ class Conflict(HorariumError):
 
 
 class RevisionMismatch(HorariumError):
-    """The caller changed a job on the strength of a revision that is no longer the current one."""
+    """The caller wrote a job on the strength of a revision that is no longer the current one, or of its absence."""
 
 
 class InvalidCursor(HorariumError):

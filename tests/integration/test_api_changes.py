@@ -333,6 +333,48 @@ class TestRevisions:
         assert sorted(answer.status_code for answer in answers) == [200, 412]
         assert (await read(api, f"/jobs/{job_id}"))["revision"] == 4
 
+    async def test_of_two_who_want_to_create_a_job_one_is_told(self, api: httpx.AsyncClient) -> None:
+        """RFC 9110, 13.1.2: ``If-None-Match: *`` replaces nothing, not even by the same; what was deleted is not there."""
+        job_id, only_new = unique("job"), {"If-None-Match": "*"}
+        for created in ("ab", "cd"):
+            answers = await asyncio.gather(
+                *(
+                    api.put(f"/jobs/{job_id}", json={**WEEKLY, "description": text}, headers=only_new)
+                    for text in created
+                )
+            )
+            assert sorted(answer.status_code for answer in answers) == [201, 412]
+            [winner] = [answer for answer in answers if answer.status_code == 201]
+            [refused] = [answer.json() for answer in answers if answer.status_code == 412]
+            assert refused["detail"] == "there is a job of this id already"
+            assert (winner.headers["etag"], winner.headers["location"]) == (
+                f'"{winner.json()["revision"]}"',
+                f"/api/v1/jobs/{job_id}",
+            )
+            body = {**WEEKLY, "description": winner.json()["description"]}
+            assert (await api.put(f"/jobs/{job_id}", json=body, headers=only_new)).status_code == 412
+            job = await read(api, f"/jobs/{job_id}")
+            assert (job["description"], job["revision"]) == (body["description"], winner.json()["revision"])
+            await api.delete(f"/jobs/{job_id}")
+
+    async def test_who_repeats_a_creation_with_its_key_is_told_of_the_job(self, api: httpx.AsyncClient) -> None:
+        """And not that it is there. Another key is another request."""
+        job_id, headers = unique("job"), {"If-None-Match": "*", "Idempotency-Key": unique("key")}
+        first = await api.put(f"/jobs/{job_id}", json=WEEKLY, headers=headers)
+        again = await api.put(f"/jobs/{job_id}", json=WEEKLY, headers=headers)
+        assert (first.status_code, again.status_code, again.json()) == (201, 200, first.json())
+        other = headers | {"Idempotency-Key": unique("key")}
+        assert (await api.put(f"/jobs/{job_id}", json=WEEKLY, headers=other)).status_code == 412
+
+    async def test_if_none_match_holds_for_every_change(self, api: httpx.AsyncClient) -> None:
+        """Where it is sent: a request that wants no job to be there does nothing to one that is."""
+        job_id, only_new = unique("job"), {"If-None-Match": "*"}
+        await put(api, job_id, WEEKLY, status=201)
+        assert (await api.patch(f"/jobs/{job_id}", json={}, headers=only_new)).status_code == 412
+        assert (await api.post(f"/jobs/{job_id}/pause", headers=only_new)).status_code == 412
+        assert (await api.delete(f"/jobs/{job_id}", headers=only_new)).status_code == 412
+        assert (await read(api, f"/jobs/{job_id}"))["state"] == "active"
+
     async def test_if_match_holds_for_every_change(self, api: httpx.AsyncClient) -> None:
         """Also for one that would change nothing; of a job that is not there, none fits."""
         job_id = unique("job")

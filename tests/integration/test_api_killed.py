@@ -54,6 +54,28 @@ class TestTwoReplicas:
                 assert (await first.get(f"/jobs/{job_id}")).json()["payload"] == winner["payload"]
                 await check_agreement(author_stack, job_id)
 
+    async def test_one_of_two_puts_that_only_create_wins(self, author_stack: ApiStack) -> None:
+        """``If-None-Match: *``: 201 and 412, and nothing of the other is kept, whatever SQL knew when it asked."""
+        address = author_stack.server.options.address
+        async with (
+            author_stack.client() as first,
+            serving(database_url=author_stack.database_url, temporal_address=address) as second,
+        ):
+            for _ in range(3):
+                job_id = unique("job")
+                bodies = [{**WEEKLY, "payload": number} for number in range(2)]
+                answers = await asyncio.gather(
+                    *(
+                        api.put(f"/jobs/{job_id}", json=body, headers={"If-None-Match": "*"})
+                        for api, body in zip((first, second), bodies, strict=True)
+                    )
+                )
+                assert Counter(answer.status_code for answer in answers) == {201: 1, 412: 1}
+                [winner] = [answer.json() for answer in answers if answer.status_code == 201]
+                job = (await first.get(f"/jobs/{job_id}")).json()
+                assert (job["payload"], job["revision"]) == (winner["payload"], 1)
+                await check_agreement(author_stack, job_id)
+
     async def test_one_of_two_changes_of_the_same_revision_wins(self, author_stack: ApiStack) -> None:
         """SB-146: both have seen revision 1; the other is told so, and nothing of it is kept."""
         address = author_stack.server.options.address

@@ -385,6 +385,14 @@ class TestReads:
             answer = await api.delete("/jobs/x", headers={"If-Match": tag})
             assert places_in(problem_in(answer, 422)) == ["If-Match"]
 
+    async def test_an_if_none_match_that_says_more_than_that_there_is_none_is_refused(
+        self, api: httpx.AsyncClient
+    ) -> None:
+        """A revision says nothing of a creation, and no job is there and not there."""
+        for headers in ({"If-None-Match": '"3"'}, {"If-None-Match": ""}, {"If-None-Match": "*", "If-Match": "*"}):
+            answer = await api.put("/jobs/x", json={"name": "noop", "schedule": "@daily"}, headers=headers)
+            assert places_in(problem_in(answer, 422)) == ["If-None-Match"]
+
 
 ELSEWHERE: dict[str, dict[str, str]] = {
     "another site": {"Origin": "https://example.com", "Sec-Fetch-Site": "cross-site"},

@@ -334,6 +334,8 @@ class TestJobs:
         assert (changed.revision, changed.schedule) == (2, "@daily")
         with pytest.raises(PreconditionFailed, match="revision 2"):
             await perform(url, lambda client: client.jobs.update(job_id, {"max_retries": 0}, if_match=created.etag))
+        with pytest.raises(PreconditionFailed, match="there is a job of this id already"):
+            await perform(url, lambda client: client.jobs.put(job_id, body, if_none_match="*"))
         put = await perform(url, lambda client: client.jobs.put(job_id, {**body, "overlap": "allow"}, if_match=2))
         assert put.overlap == "allow"
 

@@ -34,6 +34,7 @@ SAMPLES: Final[Document] = {
     "end": NOW,
     "every": True,
     "if_match": 3,
+    "if_none_match": "*",
     "job": {"name": "noop", "schedule": "@daily"},
     "labels": {"team": "billing"},
     "limit": 10,
@@ -164,7 +165,8 @@ def test_every_parameter_can_be_given(name: str) -> None:
     pages = OF_THE_CLIENT if isinstance(method, Listing) else set()
     assert {key for key, _ in call.query} | pages == parameters_of(method, "query")
     assert call.path.count("/") == method.route.path.count("/")
-    assert ("If-Match" in call.headers) == ("If-Match" in parameters_of(method, "header"))
+    for header in ("If-Match", "If-None-Match"):
+        assert (header in call.headers) == (header in parameters_of(method, "header"))
     if "Idempotency-Key" in parameters_of(method, "header") or method.route.method == "POST":
         assert call.headers["Idempotency-Key"]
 

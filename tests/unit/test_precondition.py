@@ -1,4 +1,4 @@
-"""``If-Match``, held against a job as it is."""
+"""``If-Match`` and ``If-None-Match``, held against a job as it is."""
 
 import pytest
 
@@ -28,6 +28,15 @@ def test_another_revision_is_refused_and_so_is_what_is_not_there() -> None:
         with pytest.raises(RevisionMismatch):
             Precondition(given=True).check(absent)
         Precondition(required=True).check(absent)
+
+
+def test_who_wants_to_create_a_job_finds_none() -> None:
+    """One that was deleted is none; whoever is to name a revision has none to name."""
+    for absent in (None, DELETED):
+        Precondition(absent=True, required=True).check(absent)
+    with pytest.raises(RevisionMismatch, match="there is a job of this id already") as caught:
+        Precondition(absent=True, required=True).check(FOUND)
+    assert problem_of(caught.value).status == 412
 
 
 def test_an_installation_may_insist_on_it() -> None:

@@ -12,7 +12,19 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from enum import Enum
 from functools import cache, update_wrapper
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, get_args, overload
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    overload,
+)
 from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
@@ -27,6 +39,9 @@ PREFIX: Final = "/api/v1"
 
 IfMatch: TypeAlias = str | int | None
 """A revision: ``job.etag``, ``job.revision``, or ``"*"`` for any. ``None``: whatever there is."""
+
+IfNoneMatch: TypeAlias = Literal["*"] | None
+"""``"*"``: only where there is nothing yet. ``None``: whatever there is."""
 
 Labels: TypeAlias = Mapping[str, str] | Iterable[str] | None
 """``{"team": "billing"}``, or texts such as ``"team:billing"``; all must hold."""
@@ -80,6 +95,7 @@ class Sent:
     """The caller's own idempotency key."""
 
     if_match: IfMatch = None
+    if_none_match: IfNoneMatch = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +131,8 @@ def make_call(route: Route[Result], sent: Sent) -> Call[Result]:
         headers["Idempotency-Key"] = _header(sent.key or str(uuid.uuid4()), named="idempotency_key")
     if sent.if_match is not None:
         headers["If-Match"] = _header(_spell_match(sent.if_match), named="if_match")
+    if sent.if_none_match is not None:
+        headers["If-None-Match"] = _header(sent.if_none_match, named="if_none_match")
     return Call(
         route=route,
         path=_PLACE.sub(lambda _: quote_segment(next(names)), route.path),

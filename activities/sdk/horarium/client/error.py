@@ -94,7 +94,8 @@ class InProgress(Conflict):
 
 
 class PreconditionFailed(ApiError):
-    """What ``if_match`` names is no longer the present revision: read it again, and decide anew."""
+    """What ``if_match`` names is no longer the present revision, or ``if_none_match`` has found something: read it again, and
+    decide anew."""
 
 
 class PreconditionRequired(ApiError):

@@ -34,6 +34,7 @@ from horarium.client.call import (
     PREFIX,
     UNSET,
     IfMatch,
+    IfNoneMatch,
     Labels,
     Sent,
     Unset,
@@ -73,9 +74,20 @@ class JobOperations:
         return Sent(body=job, key=idempotency_key)
 
     @operation("PUT", f"{PREFIX}/jobs/{{job_id}}", Job, is_keyed=True)
-    def put(self, job_id: str, job: JobBody, *, if_match: IfMatch = None, idempotency_key: str | None = None) -> Sent:
-        """Create a job, or replace the one that is there. The same body twice changes nothing."""
-        return Sent(names=(job_id,), body=job, if_match=if_match, key=idempotency_key)
+    def put(
+        self,
+        job_id: str,
+        job: JobBody,
+        *,
+        if_match: IfMatch = None,
+        if_none_match: IfNoneMatch = None,
+        idempotency_key: str | None = None,
+    ) -> Sent:
+        """Create a job, or replace the one that is there. The same body twice changes nothing.
+
+        With ``if_none_match="*"`` it only creates: ``PreconditionFailed`` says that there is such a job already.
+        """
+        return Sent(names=(job_id,), body=job, if_match=if_match, if_none_match=if_none_match, key=idempotency_key)
 
     @operation("PATCH", f"{PREFIX}/jobs/{{job_id}}", Job, is_keyed=True)
     def update(
