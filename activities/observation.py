@@ -35,11 +35,13 @@ class Observer:
         """Say what Temporal knows about an attempt."""
         if request.child_id:
             return await self._observe_child(request)
-        try:
-            described = await self._client.get_workflow_handle(request.workflow_id).describe()
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise
+        described = await self._describe(request.workflow_id)
+        if described is None:
+            if await self._is_about_to_start(request.workflow_id):
+                return Observation()
+            # It may have begun, and even ended, between these two looks.
+            described = await self._describe(request.workflow_id)
+        if described is None:
             return Observation(ended=True)
         if not request.activity_id:
             return Observation(ended=described.status is not WorkflowExecutionStatus.RUNNING)
@@ -47,6 +49,28 @@ class Observer:
         if started_at is not None:
             return Observation(started_at=started_at, worker=worker)
         return Observation(polled=await is_polled(self._client, request.task_queue))
+
+    async def _describe(self, workflow_id: str, *, run_id: str | None = None) -> WorkflowExecutionDescription | None:
+        """Ask how a workflow stands; ``None`` for one that is not there."""
+        try:
+            return await self._client.get_workflow_handle(workflow_id, run_id=run_id).describe()
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            return None
+
+    async def _is_about_to_start(self, workflow_id: str) -> bool:
+        """Say whether the job that asks has ordered this workflow, and Temporal has not started it yet.
+
+        A busy server takes seconds for that. No job continues as new meanwhile, so the run of it that asks is the one that
+        has ordered it; where that is gone, nobody hears the answer.
+        """
+        asking = activity.info()
+        assert asking.workflow_id is not None
+        job = await self._describe(asking.workflow_id, run_id=asking.workflow_run_id)
+        children = job.raw_description.pending_children if job is not None else ()
+        # One that was started has a run id, and is gone if it cannot be found.
+        return any(child.workflow_id == workflow_id and not child.run_id for child in children)
 
     async def _observe_child(self, request: ObserveRequest) -> Observation:
         """Say what Temporal knows about an attempt that is a workflow. Raises ``RPCError`` when it is not there (yet)."""

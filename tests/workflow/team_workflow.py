@@ -53,6 +53,18 @@ class Pair:
         return f"{order} {run['payload']} {run['fence']}"
 
 
+@workflow.defn
+class Crowd:
+    """Starts many workflows in one task, which no worker takes, and stays."""
+
+    @workflow.run
+    async def run(self, names: list[str], task_queue: str) -> None:
+        """Start them, under these ids."""
+        starts = [workflow.start_child_workflow("Nobody", id=name, task_queue=task_queue) for name in names]
+        await asyncio.gather(*starts)
+        await workflow.wait_condition(lambda: False)
+
+
 async def _do(what: str, run: dict[str, Any]) -> Any:
     match what:
         case "tell":
