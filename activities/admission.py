@@ -9,7 +9,7 @@ workflows that ask, which is Temporal's clock: this process's may be minutes off
 
 import asyncio
 import logging
-from collections import Counter
+from collections import OrderedDict
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -25,6 +25,7 @@ from temporalio.client import (
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.downstream_tally import DownstreamCounts, DownstreamTally
 from workflows.admission import (
     Admission,
     AdmissionRequest,
@@ -79,18 +80,14 @@ STREAK: Final = 3
 """Consecutive failures that are no accident. From then on a process asks whether another one has opened the breaker, and
 retries are the breaker's business: it opens before they are many, and nothing dies of a budget meanwhile."""
 
+FORGET_AFTER: Final = timedelta(hours=1)
+"""A downstream that nobody has called for so long is met anew. Its streak of failures and its budget are of the past by then."""
 
-@dataclass
-class DownstreamCounts:
-    """What has become of a downstream's attempts in this process, since it began. For metrics; nothing is decided by it."""
+LOOKS_BACK: Final = 2
+"""Downstreams that are looked at, each time that one is called, whether they are called no more. One can come at a time."""
 
-    openings: int = 0
-    """How often this process has opened the breaker."""
-
-    probes_succeeded: int = 0
-    probes_failed: int = 0
-    verdicts: Counter[VerdictKind] = field(default_factory=Counter)
-    """What attempts were told that had failed and would be retried."""
+WAITS_FOR_A_WORKER: Final = timedelta(days=1)
+"""How long an attempt that was let through may wait before it begins, unless its job says otherwise."""
 
 
 @dataclass
@@ -108,10 +105,12 @@ class Gate:
     """When this process met the downstream, or last saw its breaker close. An attempt that began before, and fails, says
     nothing about how the downstream is now."""
 
+    counts: DownstreamCounts
+    """Shared with others, where it is none of the first."""
+
     turns: Places = field(default_factory=Places)
     """Runs that wait for their place among many others, while it is closed."""
 
-    counts: DownstreamCounts = field(default_factory=DownstreamCounts)
     is_known: bool = False
     """Whether this process has asked, once, if the breaker is open already."""
 
@@ -127,11 +126,20 @@ class Gate:
     probing: set[str] = field(default_factory=set)
     """Runs that were granted a probe here, and have not told of its end. One whose workflow task was lost asks once more."""
 
-    sent: dict[str, datetime] = field(default_factory=dict)
-    """Attempts that were let through and have not answered, by run id."""
+    sent: Places = field(default_factory=Places)
+    """Attempts that were let through a moment ago and have not answered, with when that was."""
 
     answered_at: datetime | None = None
     """The last success."""
+
+    out: int = 0
+    """Attempts that were let through and have not answered, however long ago. Too high where one has answered elsewhere."""
+
+    out_until: datetime = LONG_AGO
+    """When the last of them has answered, or never will."""
+
+    used_at: datetime = LONG_AGO
+    """When it was last asked about, told of, or found to be needed."""
 
 
 class Admissions:
@@ -143,7 +151,11 @@ class Admissions:
         self._policy = policy
         self._lane = Pace(rate=catch_up_per_second, burst=1) if catch_up_per_second else None
         self._lane_places = Places()
-        self._gates: dict[tuple[str, str], Gate] = {}
+        self._gates: OrderedDict[tuple[str, str], Gate] = OrderedDict()
+        """The one that was used last stands last."""
+
+        self._tally = DownstreamTally()
+        self._forget_after = max(FORGET_AFTER, policy.budget_window)
         self._telling: set[asyncio.Task[None]] = set()
         self._clock_lag = timedelta(0)
         """How far the clock of this process is behind Temporal's."""
@@ -155,9 +167,9 @@ class Admissions:
         """
         return [self._report(*key, gate, now=now + self._clock_lag) for key, gate in self._gates.items()]
 
-    def counts(self) -> Mapping[tuple[str, str], DownstreamCounts]:
-        """Get the counts by tenant and downstream. May be called in any thread."""
-        return {key: gate.counts for key, gate in self._gates.copy().items()}
+    def counts(self) -> Mapping[tuple[str, str] | None, DownstreamCounts]:
+        """Get the counts by tenant and downstream, as ``DownstreamTally.read`` tells them. May be called in any thread."""
+        return self._tally.read()
 
     @activity.defn(name=ADMIT_ATTEMPT)
     async def admit_attempt(self, request: AdmissionRequest) -> Admission:
@@ -179,6 +191,7 @@ class Admissions:
                 # The others of this process need not ask while the probe is out.
                 gate.open_until = now + self._policy.open_for
                 gate.parking.places.take(request.run_id)
+                _let_out(gate, request)
                 return Admission(is_probe=True)
             gate.probing.discard(request.run_id)
             _take_in(gate, answer, now=now)
@@ -209,7 +222,8 @@ class Admissions:
             return _parked(gate.turns.give(request.run_id, now + ANSWERS_WITHIN, now=now), reason=waits)
         if not request.was_parked and (turn := gate.pace.take_place(now=now)) > now:
             return _parked(gate.turns.give(request.run_id, turn, now=now), reason=waits)
-        gate.sent[request.run_id] = now
+        gate.sent.give(request.run_id, now, now=now)
+        _let_out(gate, request)
         if request.is_first:
             gate.budget.count_first(now=now)
         return Admission()
@@ -219,7 +233,8 @@ class Admissions:
         """Take in how an attempt ended, and say what may follow."""
         now = notice.now
         gate = self._gate(notice.tenant, notice.downstream, now=now)
-        gate.sent.pop(notice.run_id, None)
+        gate.sent.take(notice.run_id)
+        gate.out = max(0, gate.out - 1)
         if notice.is_probe:
             await self._end_probe(gate, notice)
         elif notice.ok:
@@ -249,17 +264,34 @@ class Admissions:
         return Verdict(kind=VerdictKind.EXHAUSTED)
 
     def _gate(self, tenant: str, downstream: str, *, now: datetime) -> Gate:
-        known = self._gates.get((tenant, downstream))
-        if known is not None:
-            return known
+        key = tenant, downstream
+        gate = self._gates.get(key) or self._gates.setdefault(key, self._make_gate(tenant, downstream, now=now))
+        gate.used_at = max(gate.used_at, now)
+        self._gates.move_to_end(key)
+        self._forget_unused(now=now)
+        return gate
+
+    def _make_gate(self, tenant: str, downstream: str, *, now: datetime) -> Gate:
         policy = self._policy
-        gate = self._gates[tenant, downstream] = Gate(
+        return Gate(
             budget=RetryBudget(policy=policy),
             pace=Pace(rate=policy.admission_rate, burst=policy.failures_to_open),
             parking=Parking(rate=policy.readmission_rate),
             well_since=now,
+            counts=self._tally.of(tenant, downstream),
         )
-        return gate
+
+    def _forget_unused(self, *, now: datetime) -> None:
+        """Forget downstreams that are called no more: a process meets as many as jobs name, and some name each only once."""
+        for _ in range(LOOKS_BACK):
+            key, gate = next(iter(self._gates.items()))
+            if now - gate.used_at < self._forget_after:
+                return
+            if _is_needed(gate, now=now):
+                gate.used_at = now
+                self._gates.move_to_end(key)
+            else:
+                del self._gates[key]
 
     def _report(self, tenant: str, downstream: str, gate: Gate, *, now: datetime) -> GateReport:
         return GateReport(
@@ -274,7 +306,7 @@ class Admissions:
             retries=gate.budget.retries(now=now),
             retries_allowed=gate.budget.allowed(now=now),
             parked_runs=len(gate.parking),
-            in_flight=sum(now - at < ANSWERS_WITHIN for at in gate.sent.values()),
+            in_flight=sum(now - at < ANSWERS_WITHIN for at in gate.sent.of_runs.values()),
         )
 
     def _is_untried(self, gate: Gate, *, now: datetime) -> bool:
@@ -284,7 +316,7 @@ class Admissions:
         """
         if gate.answered_at is not None and now - gate.answered_at < PROVEN_FOR and not gate.failures:
             return False
-        gate.sent = {run_id: at for run_id, at in gate.sent.items() if now - at < ANSWERS_WITHIN}
+        gate.sent.forget(until=now - ANSWERS_WITHIN)
         return len(gate.sent) >= self._policy.failures_to_open
 
     async def _count_failure(self, gate: Gate, notice: AttemptNotice, *, now: datetime) -> None:
@@ -379,6 +411,22 @@ class Admissions:
 
 def _parked(until: datetime, *, reason: str) -> Admission:
     return Admission(admitted=False, parked_until=until, reason=reason)
+
+
+def _let_out(gate: Gate, request: AdmissionRequest) -> None:
+    gate.out += 1
+    gate.out_until = max(gate.out_until, request.now + WAITS_FOR_A_WORKER + request.lasts)
+
+
+def _is_needed(gate: Gate, *, now: datetime) -> bool:
+    """Say whether a downstream that was not called for long is to be remembered all the same.
+
+    While an attempt is out, for one that is met anew excuses all that began before. A breaker that is due for a probe is no
+    reason: whoever calls next asks Temporal about it in either case.
+    """
+    if (gate.open_until is not None and now < gate.open_until) or (gate.out and now < gate.out_until):
+        return True
+    return any(places.are_awaited(now=now) for places in (gate.turns, gate.parking.places))
 
 
 def _is_of_the_past(gate: Gate, notice: AttemptNotice) -> bool:

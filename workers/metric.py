@@ -14,7 +14,8 @@ from typing import Final, TypeAlias
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from opentelemetry.trace import SpanContext
 
-from activities.admission import Admissions, DownstreamCounts
+from activities.admission import Admissions
+from activities.downstream_tally import DownstreamCounts
 from activities.mirror_writer import MirrorWriter
 from activities.upkeep import Upkeep
 from workflows.admission import VerdictKind
@@ -26,9 +27,6 @@ METER: Final = "horarium"
 
 TENANTS: Final = 100
 """Tenants that are told apart in a process's metrics."""
-
-DOWNSTREAMS: Final = 100
-"""Downstreams that are told apart in a process's metrics."""
 
 OTHER: Final = "_other"
 """The label of all further tenants or downstreams. None can have this name."""
@@ -75,22 +73,6 @@ class TenantLabel:
                 return OTHER
             self._known.add(tenant)
         return tenant
-
-
-class DownstreamLabel:
-    """Makes downstreams labels, each with its tenant."""
-
-    def __init__(self, *, most: int = DOWNSTREAMS) -> None:
-        self._most = most
-        self._known: set[tuple[str, str]] = set()
-
-    def of(self, tenant: str, downstream: str) -> tuple[str, str]:
-        """Name a downstream, or say that it is one of the others."""
-        if (tenant, downstream) not in self._known:
-            if len(self._known) >= self._most:
-                return OTHER, OTHER
-            self._known.add((tenant, downstream))
-        return tenant, downstream
 
 
 class JobMetrics:
@@ -189,7 +171,6 @@ def watch_mirror(meter: Meter, writer: MirrorWriter) -> None:
 
 def watch_downstreams(meter: Meter, admissions: Admissions) -> None:
     """Show what a process sees of the downstreams of its jobs. Whether a breaker is open is a gauge, alike for all processes."""
-    label = DownstreamLabel()
     for name, unit, description, labels, read in (
         ("breaker_openings", "{opening}", "Circuit breakers that this process has opened.", (), openings_of),
         ("probes", "{probe}", "Attempts that tried an open downstream, and have ended.", ("result",), probes_of),
@@ -201,7 +182,7 @@ def watch_downstreams(meter: Meter, admissions: Admissions) -> None:
             verdicts_of,
         ),
     ):
-        observe = partial(_observe_downstreams, admissions, label, labels, read)
+        observe = partial(_observe_downstreams, admissions, labels, read)
         meter.create_observable_counter(f"horarium_{name}", [observe], unit=unit, description=description)
 
 
@@ -228,14 +209,14 @@ def watch_upkeep(meter: Meter, upkeep: Upkeep) -> None:
 
 
 def count_by_downstream(
-    seen: Mapping[tuple[str, str], DownstreamCounts], label: DownstreamLabel, read: ReadCounts
+    seen: Mapping[tuple[str, str] | None, DownstreamCounts], read: ReadCounts
 ) -> Mapping[tuple[str, ...], int]:
-    """Add up what is counted of downstreams, by their labels and those that ``read`` adds."""
-    counted: Counts[tuple[str, ...]] = Counts()
-    for (tenant, downstream), counts in seen.items():
-        for values, count in read(counts):
-            counted[(*label.of(tenant, downstream), *values)] += count
-    return counted
+    """Get what is counted of downstreams by their labels and those that ``read`` adds."""
+    return {
+        (*(downstream or (OTHER, OTHER)), *values): count
+        for downstream, counts in seen.items()
+        for values, count in read(counts)
+    }
 
 
 def openings_of(counts: DownstreamCounts) -> LabelledCounts:
@@ -254,10 +235,10 @@ def verdicts_of(counts: DownstreamCounts) -> LabelledCounts:
 
 
 def _observe_downstreams(
-    admissions: Admissions, label: DownstreamLabel, labels: tuple[str, ...], read: ReadCounts, _: CallbackOptions
+    admissions: Admissions, labels: tuple[str, ...], read: ReadCounts, _: CallbackOptions
 ) -> list[Observation]:
     names = ("tenant", "downstream", *labels)
-    counted = count_by_downstream(admissions.counts(), label, read)
+    counted = count_by_downstream(admissions.counts(), read)
     return [Observation(count, dict(zip(names, values, strict=True))) for values, count in counted.items()]
 
 

@@ -67,13 +67,21 @@ class Places:
         """Give a run a place, instead of the one that it may have had."""
         if now - self.looked_at >= LOOK_EVERY:
             self.looked_at = now
-            self.of_runs = {held: due for held, due in self.of_runs.items() if now - due < FORGOTTEN_AFTER}
+            self.forget(until=now - FORGOTTEN_AFTER)
         self.of_runs[run_id] = at
         return at
 
     def take(self, run_id: str) -> bool:
         """Take the place of a run; says whether it had one."""
         return self.of_runs.pop(run_id, None) is not None
+
+    def are_awaited(self, *, now: datetime) -> bool:
+        """Say whether a run may still come for its place."""
+        return any(now - due < FORGOTTEN_AFTER for due in self.of_runs.values())
+
+    def forget(self, *, until: datetime) -> None:
+        """Give up the places up to a moment, itself included."""
+        self.of_runs = {held: due for held, due in self.of_runs.items() if due > until}
 
 
 @dataclass(kw_only=True)

@@ -4,6 +4,7 @@ catch-up lane, whose starts come at a rate over all jobs.
 
 import asyncio
 import heapq
+from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,8 +13,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.admission import LANE_IS_BUSY, Admissions
 from tests.unit.downstream_stage import Breaker, Outage
-from workflows.admission import Admission, AdmissionRequest, AttemptNotice, Verdict, VerdictKind
+from workflows.admission import Admission, AdmissionRequest, AttemptNotice, DownstreamInput, Verdict, VerdictKind
 from workflows.breaker import BreakerPolicy
+from workflows.contracts import downstream_workflow_id
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -188,15 +190,153 @@ async def test_a_run_does_not_die_of_having_been_the_probe(is_probe: bool, kind:
     assert verdict.kind is kind
 
 
-async def admit(admissions: Admissions, run_id: str, *, now: datetime) -> Admission:
+HOUR = timedelta(hours=1)
+
+
+class Breakers:
+    """What Temporal knows of several downstreams."""
+
+    identity = "scheduler"
+
+    def __init__(self) -> None:
+        self.named = defaultdict[str, Breaker](Breaker)
+
+    async def start_workflow(self, kind: str, given: DownstreamInput, **about: str) -> None:
+        """Open one."""
+        await self.named[about["id"]].start_workflow(kind, given)
+
+    def get_workflow_handle(self, workflow_id: str) -> Breaker:
+        """Each is its own."""
+        return self.named[workflow_id]
+
+
+def known(admissions: Admissions, *, now: datetime) -> set[str]:
+    """The downstreams that a process remembers."""
+    return {report.downstream for report in admissions.reports(now=now)}
+
+
+async def call(admissions: Admissions, downstream: str, *, now: datetime) -> None:
+    """Make an attempt that succeeds at once."""
+    assert (await admit(admissions, "r", now=now, downstream=downstream)).admitted
+    await admissions.note_attempt(
+        AttemptNotice(tenant="t", downstream=downstream, run_id="r", admitted_at=now, now=now)
+    )
+
+
+async def test_a_process_forgets_downstreams_that_are_called_no_more() -> None:
+    """Jobs name a thousand new ones an hour, for ten hours: it remembers those of the last hour."""
+    admissions = Admissions(Breaker(), BreakerPolicy())  # type: ignore[arg-type]
+    most = 0
+    for number in range(10_000):
+        now = NOON + number * HOUR / 1_000
+        await call(admissions, f"host-{number}", now=now)
+        if number % 500 == 0:
+            most = max(most, len(known(admissions, now=now)))
+    assert most == 1_000
+
+
+async def test_it_forgets_two_with_each_call_whatever_many_there_are() -> None:
+    """No call pays for all of them; and what is called every hour but a minute is not forgotten."""
+    admissions = Admissions(Breaker(), BreakerPolicy())  # type: ignore[arg-type]
+    for number in range(100):
+        await call(admissions, f"host-{number}", now=NOON)
+    almost = NOON + HOUR - timedelta(minutes=1)
+    await call(admissions, "host-7", now=almost)
+    assert len(known(admissions, now=almost)) == 100
+    for number in range(10):
+        request = AdmissionRequest(tenant="t", downstream="host-7", run_id="r", now=NOON + HOUR)
+        await admissions.admit_attempt(request)
+        assert len(known(admissions, now=NOON + HOUR)) == 100 - 2 * (number + 1)
+    assert "host-7" in known(admissions, now=NOON + HOUR)
+
+
+async def test_it_remembers_a_downstream_that_an_attempt_may_still_answer_for() -> None:
+    """It takes three hours and fails then: that counts against it, and is not excused as if it had begun under another breaker.
+    Once it has answered, an hour is enough."""
+    admissions = Admissions(Breaker(), BreakerPolicy(budget_floor=0))  # type: ignore[arg-type]
+    await admit(admissions, "slow", now=NOON, lasts=3 * HOUR)
+    later = NOON + 3 * HOUR
+    await call(admissions, "other", now=later)
+    assert known(admissions, now=later) == {"bank", "other"}
+    assert (await fail(admissions, "slow", now=later)).kind is VerdictKind.EXHAUSTED
+    await call(admissions, "other", now=later + HOUR)
+    assert known(admissions, now=later) == {"other"}
+
+
+async def test_it_waits_no_longer_for_an_answer_than_it_can_take() -> None:
+    """The process that heard of it was another one: after a day in a queue, and its timeout, it is over."""
+    admissions = Admissions(Breaker(), BreakerPolicy())  # type: ignore[arg-type]
+    await admit(admissions, "lost", now=NOON, lasts=3 * HOUR)
+    for hours, is_known in ((26, True), (27, False)):
+        await call(admissions, "other", now=NOON + hours * HOUR)
+        assert ("bank" in known(admissions, now=NOON)) is is_known, hours
+
+
+async def test_it_remembers_a_downstream_while_runs_wait_for_their_turn() -> None:
+    """As many as the rate allows in four hours; those that have not come a minute after theirs come no more."""
+    policy = BreakerPolicy(failures_to_open=1, admission_rate=1 / 3_600)
+    admissions = Admissions(Breaker(), policy)  # type: ignore[arg-type]
+    for _ in range(2):
+        await call(admissions, "bank", now=NOON)
+    waits = [await admit(admissions, f"r{number}", now=NOON) for number in range(3)]
+    assert [answer.parked_until - NOON for answer in waits] == [2 * HOUR, 3 * HOUR, 4 * HOUR]
+    for hours, is_known in ((3, True), (4, True), (5, False)):
+        await call(admissions, "other", now=NOON + hours * HOUR)
+        assert ("bank" in known(admissions, now=NOON)) is is_known, hours
+
+
+async def test_a_forgotten_breaker_is_asked_about_when_its_downstream_is_called_again() -> None:
+    """It is remembered until a probe is due, for which the parked run comes; afterwards, Temporal knows it better."""
+    temporal, policy = Breakers(), BreakerPolicy(failures_to_open=1, open_for=2 * HOUR)
+    admissions = Admissions(temporal, policy)  # type: ignore[arg-type]
+    await fail(admissions, "a")
+    for hours, is_known in ((1, True), (2, True), (3, False)):
+        await call(admissions, "other", now=NOON + hours * HOUR)
+        assert ("bank" in known(admissions, now=NOON)) is is_known, hours
+    due = NOON + 3 * HOUR
+    temporal.named[downstream_workflow_id(tenant="t", downstream="bank")].pass_time(due)
+    assert (await admit(admissions, "b", now=due)).is_probe
+    assert not (await admit(admissions, "c", now=due)).admitted
+
+
+async def test_no_count_falls_when_a_downstream_is_forgotten() -> None:
+    """Neither that of one that is told apart nor that of the others; one that is met again counts on."""
+    policy = BreakerPolicy(failures_to_open=1, open_for=timedelta(seconds=1))
+    admissions = Admissions(Breakers(), policy)  # type: ignore[arg-type]
+    names = [f"host-{number}" for number in range(150)]
+    for name in names:
+        await fail(admissions, "r", downstream=name)
+    before = {key: counts.openings for key, counts in admissions.counts().items()}
+    assert (before["t", "host-0"], before[None], len(before)) == (1, 50, 101)
+    later = NOON + HOUR
+    for number in range(len(names)):
+        await call(admissions, "other", now=later + timedelta(seconds=number))
+    assert known(admissions, now=later) == {"other"}
+    assert {key: counts.openings for key, counts in admissions.counts().items()} == before
+    for name in (names[0], names[-1]):
+        await fail(admissions, "r", downstream=name, admitted_at=later, now=later)
+    after = admissions.counts()
+    assert (after["t", "host-0"].openings, after[None].openings) == (2, 51)
+
+
+async def admit(
+    admissions: Admissions,
+    run_id: str,
+    *,
+    now: datetime,
+    downstream: str = "bank",
+    lasts: timedelta = timedelta(minutes=5),
+) -> Admission:
     """Ask for an attempt."""
-    return await admissions.admit_attempt(AdmissionRequest(tenant="t", downstream="bank", run_id=run_id, now=now))
+    request = AdmissionRequest(tenant="t", downstream=downstream, run_id=run_id, lasts=lasts, now=now)
+    return await admissions.admit_attempt(request)
 
 
 async def fail(
     admissions: Admissions,
     run_id: str,
     *,
+    downstream: str = "bank",
     admitted_at: datetime = NOON,
     now: datetime = NOON,
     is_last: bool = False,
@@ -205,7 +345,7 @@ async def fail(
     """Tell of an attempt that has failed, and may be made again."""
     notice = AttemptNotice(
         tenant="t",
-        downstream="bank",
+        downstream=downstream,
         run_id=run_id,
         is_probe=is_probe,
         ok=False,

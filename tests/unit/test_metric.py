@@ -8,8 +8,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
 from opentelemetry.trace import INVALID_SPAN_CONTEXT
 
-from activities.admission import DownstreamCounts
-from workers.metric import METER, OTHER, DownstreamLabel, JobMetrics, TenantLabel, count_by_downstream, verdicts_of
+from activities.downstream_tally import DownstreamCounts, DownstreamTally
+from workers.metric import METER, OTHER, JobMetrics, TenantLabel, count_by_downstream, verdicts_of
 from workflows.admission import VerdictKind
 from workflows.job import LedgerEntry
 from workflows.job_news import JobNews, RunNews
@@ -113,11 +113,14 @@ def test_a_tenant_keeps_its_label() -> None:
 
 def test_downstreams_beyond_the_first_ones_share_a_series_and_nothing_is_lost() -> None:
     """A tenant may name as many downstreams as it likes."""
-    seen = {("default", f"bank-{n}"): DownstreamCounts(openings=1) for n in range(1_000)}
-    counted = count_by_downstream(seen, DownstreamLabel(most=10), lambda counts: [((), counts.openings)])
+    tally = DownstreamTally(most=10)
+    for number in range(1_000):
+        tally.of("default", f"bank-{number}").openings += 1
+    counted = count_by_downstream(tally.read(), lambda counts: [((), counts.openings)])
     assert len(counted) == 11
     assert counted[OTHER, OTHER] == 990
     assert sum(counted.values()) == 1_000
+    assert counted["default", "bank-0"] == counted["default", "bank-9"] == 1
 
 
 def test_what_failed_attempts_were_told_is_counted_by_each_word() -> None:
