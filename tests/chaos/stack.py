@@ -29,6 +29,7 @@ class Stack:
         self._settings = {"database_url": database_url} | settings
         self._workers: dict[str, WorkerProcess] = {}
         self._roles: dict[str, str] = {}
+        self._own_settings: dict[str, dict[str, str]] = {}
         self.server = _start_server(server_options(folder / TEMPORAL))
 
     @property
@@ -41,12 +42,13 @@ class Stack:
         """Where Temporal is."""
         return self.server.options.address
 
-    async def start_worker(self, name: str, *, role: str) -> None:
-        """Start a worker and wait until it polls."""
+    async def start_worker(self, name: str, *, role: str, **settings: str) -> None:
+        """Start a worker and wait until it polls. ``settings`` are its own, which it keeps when it is started again."""
         folder = self._folder / name
         folder.mkdir(exist_ok=True)
         self._roles[name] = role
-        self._workers[name] = WorkerProcess(folder, address=self.address, role=role, **self._settings)
+        own = self._own_settings.setdefault(name, settings)
+        self._workers[name] = WorkerProcess(folder, address=self.address, role=role, **self._settings | own)
         await self._workers[name].until_ready()
 
     @property

@@ -16,14 +16,17 @@ from temporalio.service import RPCError
 from activities.database import open_database
 from activities.job_control import JobControl
 from activities.queries import Queries
-from tests.chaos.bank import BANK, HTTP_ALLOW, all_ended, most_while_down, open_bank, payment
+from tests.chaos.bank import BANK, HTTP_ALLOW, Bank, all_ended, most_while_down, open_bank, payment
 from tests.chaos.downtime import all_told, check_counts, check_rate_of_job, count_outcomes
 from tests.chaos.stack import TEMPORAL, Stack, register
 from tests.chaos.test_cluster_loss import all_decided, all_known, lose_temporal, restore, start_empty
 from tests.chaos.test_kill_at_fire import ATTEMPTS, JOB_CODE, calls_in, is_amid, job, runs_of
 from tests.chaos.test_kill_nine import grid, nominal_times
 from tests.eventually import eventually
+from tests.scrape import scrape
 from tests.wrong_clock import clock_of_children
+from workers.devserver import free_port
+from workflows.admission import VerdictKind
 from workflows.command import DeleteCommand
 from workflows.contracts import downstream_workflow_id, scheduled_run_id
 from workflows.downstream import read_breaker_memo
@@ -87,8 +90,16 @@ def sink(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return sink
 
 
+@pytest.fixture(scope="module")
+def metrics_port() -> int:
+    """Where the worker tells what it counts."""
+    return free_port()
+
+
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def stack(tmp_path_factory: pytest.TempPathFactory, module_sqlite_url: str, sink: Path) -> AsyncIterator[Stack]:
+async def stack(
+    tmp_path_factory: pytest.TempPathFactory, module_sqlite_url: str, sink: Path, metrics_port: int
+) -> AsyncIterator[Stack]:
     """A worker for everything."""
     folder = tmp_path_factory.mktemp("short")
     stack = Stack(
@@ -107,7 +118,7 @@ async def stack(tmp_path_factory: pytest.TempPathFactory, module_sqlite_url: str
         for name in (WORKER, SECOND_SCHEDULER):
             (folder / name).mkdir()
             (folder / name / "counted_jobs.py").write_text(JOB_CODE.format(sink=sink, attempts=ATTEMPTS))
-        await stack.start_worker(WORKER, role="both")
+        await stack.start_worker(WORKER, role="both", metrics_port=str(metrics_port))
         yield stack
     finally:
         stack.stop()
@@ -202,7 +213,9 @@ async def test_every_job_is_restored_from_the_database(stack: Stack, queries: Qu
 
 
 @pytest.mark.timeout(240)
-async def test_a_dead_downstream_is_left_alone_and_every_run_completes(stack: Stack, queries: Queries) -> None:
+async def test_a_dead_downstream_is_left_alone_and_every_run_completes(
+    stack: Stack, queries: Queries, metrics_port: int
+) -> None:
     """It refuses while many runs wait for it, and one of two schedulers dies; once it is well, each run is paid once."""
     client = await stack.connect()
     await stack.start_worker(SECOND_SCHEDULER, role="scheduler")
@@ -230,6 +243,22 @@ async def test_a_dead_downstream_is_left_alone_and_every_run_completes(stack: St
         open_for=OPEN_FOR,
     )
     assert bank.most_in_a_second() <= 3 * RETURN_RATE, "no second wave"
+    await eventually(lambda: tells_of(bank, metrics_port))
+
+
+async def tells_of(bank: Bank, metrics_port: int) -> bool:
+    """Whether the scheduler that has lived through it all tells Prometheus what the bank has seen, and that it is over."""
+    seen = await scrape(f"http://127.0.0.1:{metrics_port}/metrics")
+    about = {"tenant": "default", "downstream": BANK}
+    assert not seen.has("horarium_open_breakers", **about)
+    assert seen.total("horarium_probes_total", **about, result="success") >= 1
+    failed = seen.total("horarium_probes_total", **about, result="failed")
+    told = {kind: seen.total("horarium_retry_verdicts_total", **about, verdict=kind) for kind in VerdictKind}
+    assert seen.has("horarium_retry_verdicts_total", **about, verdict=VerdictKind.EXHAUSTED)
+    assert told[VerdictKind.EXHAUSTED] == 0
+    assert told[VerdictKind.PARK] >= 1
+    assert failed <= sum(told.values()) <= len(bank.refused()), "it knows of no failure that was none"
+    return True
 
 
 async def test_what_a_downtime_has_missed_follows_the_policy_of_each_job(
