@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,10 @@ def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         httpx.post(f"{stack.api.url}/api/v1/jobs", json=dying_often(stack)).raise_for_status()
         yield stack
 
+
+LETTERS = 40
+PER_MINUTE = 240
+"""Of a bulk redrive that takes ten seconds."""
 
 OFTEN = 14
 """More than the redrives that a job takes at a time."""
@@ -351,7 +356,7 @@ async def test_many_are_redriven_once_each_by_a_filter(api: httpx.AsyncClient, l
     other = await create(api, log)
     for job in (*jobs, other):
         await until_dead(api, job)
-    body = {"labels": {"team": label}, "rate_per_minute": 600, "limit": 5}
+    body = {"labels": {"team": label}, "rate_per_minute": 300, "limit": 5}
     key = {"Idempotency-Key": unique("key")}
     answer = await api.post("/dead-letters/redrive", json=body, headers=key)
     assert answer.status_code == 202, answer.text
@@ -363,8 +368,43 @@ async def test_many_are_redriven_once_each_by_a_filter(api: httpx.AsyncClient, l
 
     redrives = await eventually(lambda: all_dead(api, jobs, kind="redrive", count=5))
     assert len({run["redrive_of"] for run in redrives}) == 5
+    assert min(gaps_of(redrives)) >= timedelta(minutes=1) / 300
     assert len(calls_in(log)) == 7 + 5
     assert [each["redriven_by"] for each in await letters_of(api, other)] == [None]
+
+
+def gaps_of(runs: list[dict[str, Any]]) -> list[timedelta]:
+    """The time from each run to the next that was asked for, by the clock of their jobs' workflows."""
+    asked_for = sorted(datetime.fromisoformat(run["created_at"]) for run in runs)
+    return [later - earlier for earlier, later in pairwise(asked_for)]
+
+
+@pytest.mark.slow
+async def test_a_bulk_redrive_keeps_to_its_rate(api: httpx.AsyncClient, log: Path) -> None:
+    """One at a time, none sooner after the one before than the rate says, over several looks at the mirror; and it does not
+    dawdle."""
+    label = unique("team")
+    jobs = [await create(api, log, labels={"team": label}) for _ in range(LETTERS)]
+    for job in jobs:
+        await until_dead(api, job)
+    mend(log)
+    answer = await api.post("/dead-letters/redrive", json={"labels": {"team": label}, "rate_per_minute": PER_MINUTE})
+    path = answer.headers["location"].removeprefix("/api/v1")
+    done = await eventually(lambda: progress_when(api, path, "done"), limit=timedelta(seconds=120))
+    assert (done["redriven"], done["failed"]) == (LETTERS, 0)
+    redrives = await eventually(lambda: redriven_of(api, jobs))
+    gaps = gaps_of(redrives)
+    per_minute = len(gaps) * timedelta(minutes=1) / sum(gaps, timedelta(0))
+    print(f"\n{LETTERS} letters redriven at {per_minute:.0f} a minute, of {PER_MINUTE} that are allowed")
+    assert min(gaps) >= timedelta(minutes=1) / PER_MINUTE
+    assert per_minute > PER_MINUTE / 2
+
+
+async def redriven_of(api: httpx.AsyncClient, jobs: list[str]) -> list[dict[str, Any]]:
+    """The redrives of jobs, once each has one that has succeeded."""
+    found = [run for job in jobs for run in await runs_with(api, job, "success") if run["kind"] == "redrive"]
+    assert len(found) == len(jobs), len(found)
+    return found
 
 
 async def all_dead(api: httpx.AsyncClient, jobs: list[str], *, kind: str, count: int) -> list[dict[str, Any]]:
