@@ -41,6 +41,7 @@ from workflows.command import (
 )
 from workflows.contracts import (
     BUSY,
+    INVALID_SCHEDULE,
     JOB_WORKFLOW,
     LOGIC_VERSION,
     REVISION_MISMATCH,
@@ -59,7 +60,7 @@ from workflows.contracts import (
     WORKFLOW_TASK_TIMEOUT,
     job_workflow_id,
 )
-from workflows.error import Busy, Conflict, RevisionMismatch, Unavailable
+from workflows.error import Busy, Conflict, InvalidSchedule, RevisionMismatch, Unavailable
 from workflows.job import JobInput, JobRecord, JobState, MirrorBatch
 from workflows.target import DEFAULT_TASK_QUEUE
 from workflows.visibility import job_memo, job_search_attributes, job_summary
@@ -212,6 +213,7 @@ class JobControl:
 
         Raises:
             RevisionMismatch: it has another revision than the command expects.
+            InvalidSchedule: its one fire has passed.
             Conflict: it is deleted.
             JobIsGone: it has no open workflow.
             Unavailable: Temporal or the job does not answer; the job may be changed all the same.
@@ -413,6 +415,8 @@ def _refusal(cause: BaseException) -> Exception:
             return Busy(cause.message)
         case ApplicationError(type=kind) if kind == REVISION_MISMATCH:
             return RevisionMismatch(cause.message)
+        case ApplicationError(type=kind) if kind == INVALID_SCHEDULE:
+            return InvalidSchedule(cause.message)
         case ApplicationError(type="AcceptedUpdateCompletedWorkflow"):
             return JobIsGone()
         case _:

@@ -32,6 +32,7 @@ from workflows.error import Conflict, RevisionMismatch, Unavailable
 from workflows.fire_times import next_fires
 from workflows.job import JobRecord, Lifecycle, MirrorBatch
 from workflows.outbox import job_record
+from workflows.schedule import OneOffRule
 from workflows.schedule_parser import check_fires
 
 
@@ -176,9 +177,10 @@ class ChangeService:
         if not _differs(before, request):
             return ()
         old, new = before.definition, request.definition
+        one_fire = None
         if old.schedule != new.schedule:
-            check = partial(check_fires, request.schedule, job_id=before.job_id, after=datetime.now(UTC))
-            await to_thread.run_sync(check)
+            check = partial(_check_schedule, request, job_id=before.job_id, now=datetime.now(UTC))
+            one_fire = await to_thread.run_sync(check)
         if old.target.task_queue != new.target.task_queue:
             await self._task_queues.require(new.target, tenant=before.tenant)
         is_other_call = (old.target, old.payload) != (new.target, new.payload)
@@ -188,6 +190,7 @@ class ChangeService:
         command = ChangeCommand(
             key=key or new_command_key(),
             definition=new,
+            one_fire=one_fire,
             enabled=request.enabled,
             expected=precondition.revision,
             holds=await self._jobs.find_holds(new, tenant=before.tenant) if may_be_held_otherwise else None,
@@ -217,6 +220,16 @@ class ChangeService:
             return await self._control.change(command, tenant=tenant, job_id=job_id)
         except JobIsGone as error:
             raise Unavailable("the workflow of this job is just ending") from error
+
+
+def _check_schedule(request: JobRequest, *, job_id: str, now: datetime) -> datetime | None:
+    """See that a schedule fires; answer the time of one that does so once. Raises ``InvalidSchedule``."""
+    check_fires(request.schedule, job_id=job_id, after=now)
+    schedule = request.definition.schedule
+    if not isinstance(schedule.rule, OneOffRule):
+        return None
+    [fire] = next_fires(schedule, job_id=job_id, after=now, count=1)
+    return fire.nominal
 
 
 def _is_there(record: JobRecord | None) -> bool:

@@ -4,7 +4,7 @@ Every command carries the idempotency key of the request behind it: the job keep
 command changes nothing and is answered as before. Those of holds change nothing when they come again, and are not kept.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from workflows.alert_rule import AlertRules
 from workflows.contracts import LOGIC_VERSION
@@ -48,11 +48,15 @@ class DeleteCommand(Value):
 class ChangeCommand(Value):
     """Argument of ``UPDATE_CHANGE``, answered by a ``JobRecord``: replace the definition, and pause or resume with it.
 
-    Refused as ``REVISION_MISMATCH`` where the job has another revision than ``expected``.
+    Refused as ``REVISION_MISMATCH`` where the job has another revision than ``expected``, and as ``INVALID_SCHEDULE`` where
+    ``one_fire`` has passed.
     """
 
     key: str = ""
     definition: JobDefinition = JobDefinition()
+    one_fire: datetime | None = None
+    """The nominal time of a new schedule that fires once, as the front door has found it by its own clock."""
+
     enabled: bool | None = None
     """``None``: paused or not, it stays as it is."""
 

@@ -59,6 +59,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from workflows.contracts import (
         BUSY,
+        INVALID_SCHEDULE,
         JOB_WORKFLOW,
         LOGIC_VERSION,
         SIGNAL_RUN_ENDED,
@@ -223,6 +224,10 @@ class JobWorkflow:
     @change.validator
     def _check_change(self, command: ChangeCommand) -> None:
         self._check(command)
+        passed = command.one_fire is not None and command.one_fire <= workflow.now()
+        if passed and self._find_answer(command) is None:
+            # By the engine's clock. Afterwards it would be a fire of the past, which is none.
+            raise ApplicationError("never fires: its time has passed", type=INVALID_SCHEDULE, non_retryable=True)
 
     @workflow.update(name=UPDATE_PAUSE)
     async def pause(self, command: PauseCommand) -> JobRecord:

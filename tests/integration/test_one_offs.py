@@ -1,13 +1,18 @@
 """Jobs that fire once: in the past, cancelled while they wait, and kept when they are done."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
+from tests.api_server import ApiProcess, client_of
 from tests.api_stack import ApiStack
 from tests.eventually import eventually
 from tests.temporal_servers import unique
+from tests.wrong_clock import clock_of_children
+from workflows.lifecycle import PASSED_BEFORE
 
 
 def ago(**span: float) -> str:
@@ -56,6 +61,39 @@ async def test_run_now_runs_it_once_with_its_own_time(api_stack: ApiStack) -> No
         refused = await api.post("/jobs", json={**body, "job_id": job_id})
         assert refused.status_code == 422
         assert refused.json()["errors"][0]["pointer"] == "/if_past"
+
+
+@pytest.mark.slow
+async def test_a_front_door_whose_clock_is_behind_lets_no_time_pass_without_a_word(
+    api_stack: ApiStack, tmp_path: Path
+) -> None:
+    """SB-116: ten minutes. By Temporal's clock the time has passed: a new job is completed, and its ledger says that it was
+    missed; a job that is there refuses it, and waits on."""
+    at, later = ago(minutes=5), "2030-01-01T00:00:00Z"
+    with clock_of_children(ahead=-timedelta(minutes=10)):
+        behind = ApiProcess(tmp_path, address=api_stack.server.options.address, database_url=api_stack.database_url)
+    with behind:
+        await behind.until_alive()
+        async with client_of(behind.port) as api:
+            made = await api.post("/jobs", json={"name": "noop", "schedule": at})
+            assert made.status_code == 201, made.text
+            waits = await api.post("/jobs", json={"name": "noop", "schedule": later})
+            waiting = f"/jobs/{waits.json()['job_id']}"
+            refused = await api.patch(
+                waiting, content=f'{{"schedule": "{at}"}}', headers={"Content-Type": "application/merge-patch+json"}
+            )
+    assert refused.status_code == 422, refused.text
+    [error] = refused.json()["errors"]
+    assert error["pointer"] == "/schedule"
+    assert "its time has passed" in error["detail"]
+    async with api_stack.client() as api:
+        path = f"/jobs/{made.json()['job_id']}"
+        await until_completed(api, path)
+        [entry] = (await api.get(f"{path}/ledger", params={"from": ago(hours=1)})).json()
+        assert (entry["first"], entry["outcome"], entry["reason"]) == (at, "missed", PASSED_BEFORE)
+        assert (await api.get(f"{path}/runs")).json() == []
+        assert (await api.get(waiting)).json()["next_run_at"] == later
+        await api.delete(waiting)
 
 
 async def test_skip_completes_the_job_and_the_ledger_says_why(api_stack: ApiStack) -> None:

@@ -10,9 +10,10 @@ from api.registration import deleted_record, first_state, new_job_id
 from workflows.contracts import SA_NEXT_FIRE
 from workflows.error import InvalidSchedule
 from workflows.job import JobDefinition, JobRecord, JobState, Lifecycle, Tuning
-from workflows.lifecycle import begin
+from workflows.lifecycle import PASSED_BEFORE, begin, register_again
 from workflows.outbox import job_record
 from workflows.planner import make_plan
+from workflows.run import Outcome
 from workflows.visibility import job_search_attributes
 from workflows.wake import needs_plan, plan_request
 
@@ -127,6 +128,53 @@ def test_a_one_off_fires_at_its_time_though_the_clock_of_the_front_door_is_off(a
     plan = make_plan(plan_request(state, now=NOW), tuning=Tuning())
     assert [(fire.nominal, fire.target) for fire in plan.upcoming] == [(due, due)]
     assert plan.missed is None
+
+
+def missed_of(state: JobState) -> list[tuple[datetime, str | None]]:
+    """The fires that a job's unsent entries call missed, and why."""
+    entries = [record.entry for record in state.outbox.ledger]
+    assert {(entry.outcome, entry.count, entry.last == entry.first) for entry in entries} <= {(Outcome.MISSED, 1, True)}
+    return [(entry.first, entry.reason) for entry in entries]
+
+
+@pytest.mark.parametrize(("after", "is_missed"), [(-4, False), (0, False), (4, False), (6, True), (600, True)])
+def test_a_one_off_that_the_engine_finds_in_the_past_is_told_as_missed(after: int, is_missed: bool) -> None:
+    """SB-116: the front door's clock is behind, and took it for one to come. It fires where that is a matter of seconds; else it
+    never does, and the ledger says so, rather than a job that is completed without a word."""
+    due = NOON + timedelta(minutes=15)
+    told = first_state(one_off(due), tenant="default", key="k", before=None, now=NOW)
+    began = due + timedelta(seconds=after)
+    state = begin(told, now=began)
+    plan = make_plan(plan_request(state, now=began), tuning=Tuning())
+    assert [fire.nominal for fire in plan.upcoming] == ([] if is_missed else [due])
+    assert plan.exhausted
+    assert missed_of(state) == ([(due, PASSED_BEFORE)] if is_missed else [])
+    assert state.counts.missed == int(is_missed)
+
+
+def test_fires_of_a_recurring_job_before_its_registration_are_none() -> None:
+    """Whatever the front door has shown as the first: by the engine's clock, the job was not there yet."""
+    state = begin(state_of(request_of(schedule="0 13 * * *", timezone="UTC")), now=NOW + timedelta(days=2))
+    assert missed_of(state) == []
+
+
+def test_what_a_registration_tells_of_the_past_is_told_where_a_deleted_job_still_drains() -> None:
+    """Both what a request passes over, and what the engine finds to have passed; and newer than all that is on its way."""
+    drains = JobState(job_id="j_1", lifecycle=Lifecycle.DELETED, version=2**60, high_water=NOW - timedelta(hours=1))
+    before, hour = NOON - timedelta(minutes=30), timedelta(hours=1)
+    skipped = state_of(request_of(schedule=before.isoformat(), if_past="skip"))
+    state = register_again(drains, skipped, now=NOW)
+    [(first, reason)] = missed_of(state)
+    assert first == before
+    assert reason is not None
+    assert "if_past: skip" in reason
+    assert [record.version for record in state.outbox.ledger] == [state.version]
+    assert state.version > 2**60
+
+    passed = state_of(one_off(NOON + timedelta(minutes=30)))
+    assert missed_of(register_again(drains, passed, now=NOW + hour)) == [(NOON + timedelta(minutes=30), PASSED_BEFORE)]
+    decided = drains.model_copy(update={"high_water": NOW + timedelta(minutes=45)})
+    assert missed_of(register_again(decided, passed, now=NOW + hour)) == []
 
 
 def test_past_is_what_is_before_the_request_by_the_clock_of_the_front_door() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
@@ -11,9 +11,11 @@ from temporalio.service import RPCError, RPCStatusCode
 from tests.eventually import eventually
 from tests.temporal_servers import unique
 from tests.workflow.harness import QUICK, Harness, job, kinds_of, refusal_of, running
-from workflows.contracts import JOB_WORKFLOW, LOGIC_VERSION, WORKFLOW_TASK_TIMEOUT, job_workflow_id
-from workflows.job import JobInput, Lifecycle
+from workflows.contracts import INVALID_SCHEDULE, JOB_WORKFLOW, LOGIC_VERSION, WORKFLOW_TASK_TIMEOUT, job_workflow_id
+from workflows.job import FirePlan, JobInput, Lifecycle
+from workflows.lifecycle import PASSED_BEFORE
 from workflows.run import Outcome, RunStatus
+from workflows.schedule import Fire, OneOffRule, Schedule
 
 
 @pytest.fixture
@@ -88,6 +90,41 @@ async def test_a_job_that_is_there_refuses_to_be_registered(harness: Harness) ->
         assert await refusal_of(refused) == "Conflict"
     await harness.until_runs(job_id, 3)
     assert harness.mirror.jobs[job_id].definition == job()
+
+
+def once(at: datetime) -> Schedule:
+    """A schedule that fires at one time."""
+    return Schedule(rule=OneOffRule(at=at), jitter_window_seconds=0)
+
+
+async def test_a_one_off_that_has_passed_by_temporals_clock_is_missed(harness: Harness) -> None:
+    """SB-116: the clock of the front door is an hour behind, and has promised it. The job completes, and says why."""
+    now = (await harness.now()).replace(microsecond=0)
+    due, job_id = now - timedelta(minutes=30), unique("job")
+    harness.jobs.append(job_id)
+    state = await harness.state(job(schedule=once(due)), job_id=job_id, registered_at=now - timedelta(hours=1))
+    promised = FirePlan(revision=0, planned_at=due, upcoming=(Fire(nominal=due, target=due),))
+    await harness.start(JobInput(state=state.model_copy(update={"plan": promised})))
+    record = await harness.until_closed(job_id, Lifecycle.COMPLETED)
+    assert record.counts.missed == 1
+    assert harness.mirror.outcomes(job_id) == [(due, Outcome.MISSED)]
+    assert harness.mirror.ledger[job_id][due].reason == PASSED_BEFORE
+
+
+async def test_a_change_to_a_time_that_has_passed_by_temporals_clock_is_refused(harness: Harness) -> None:
+    """SB-116: it would complete the job without a word. The job goes on as it was, and takes a time to come."""
+    now = (await harness.now()).replace(microsecond=0)
+    later = now + timedelta(days=1)
+    job_id = await harness.register(job(schedule=once(later)))
+    passed = now - timedelta(seconds=1)
+    refused = harness.change(job_id, job(schedule=once(passed)), one_fire=passed)
+    assert await refusal_of(refused) == INVALID_SCHEDULE
+    shown = (await harness.show(job_id)).job
+    assert shown is not None
+    assert (shown.revision, shown.next_run_at) == (1, later)
+    other = later + timedelta(days=1)
+    changed = await harness.change(job_id, job(schedule=once(other)), one_fire=other)
+    assert (changed.revision, changed.next_run_at) == (2, other)
 
 
 async def test_commands_reach_a_job_in_the_middle_of_its_continuations(harness: Harness) -> None:
