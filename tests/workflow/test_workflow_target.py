@@ -236,14 +236,16 @@ async def test_when_the_runs_own_workflow_is_terminated_so_is_the_teams(harness:
 
 
 async def begun_runs(harness: Harness, name: str, *, count: int) -> list[tuple[Run, WorkflowExecutionDescription]]:
-    """Wait for runs whose workflow was started, oldest first. On a busy machine some fires are overtaken before that."""
+    """Wait for runs whose workflow a worker has taken, oldest first. On a busy machine some fires are overtaken before that."""
     job_id = harness.named[name]
 
     async def look() -> list[tuple[Run, WorkflowExecutionDescription]]:
         found = []
         for run in sorted(harness.mirror.runs.get(job_id, {}).values(), key=lambda run: run.scheduled_at):
             with suppress(RPCError):
-                found.append((run, await child(harness, run.run_id).describe()))
+                handle = child(harness, run.run_id)
+                if "workflow_task_completed" in kinds_of(await handle.fetch_history()):
+                    found.append((run, await handle.describe()))
         return found if len(found) >= count else []
 
     return await eventually(look, limit=ENOUGH)
