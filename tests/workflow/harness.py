@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pytest
 from temporalio import activity
@@ -689,10 +689,19 @@ class Harness:
         assert not failed, failed
 
 
+AnyHarness = TypeVar("AnyHarness", bound=Harness)
+
+
 @asynccontextmanager
 async def running(client: Client, *, tuning: Tuning = QUICK, **fields: Any) -> AsyncIterator[Harness]:
     """Run workers for the length of a test."""
-    harness = Harness(client, Planner(tuning), **fields)
+    async with working(Harness(client, Planner(tuning), **fields)) as harness:
+        yield harness
+
+
+@asynccontextmanager
+async def working(harness: AnyHarness) -> AsyncIterator[AnyHarness]:
+    """Run the workers of a harness for the length of a test."""
     try:
         await harness.start_workers()
         yield harness

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any, ClassVar, TypeVar
 
 import pytest
@@ -29,10 +30,11 @@ from tests.eventually import LIMIT, eventually
 from tests.temporal_servers import connect_to
 from tests.unit.job_driver import TICK, Grid
 from tests.unit.job_driver import every as grid_schedule
-from tests.workflow.harness import Harness, MemoryMirror, job, running, skipping_time
+from tests.workflow.harness import QUICK, Harness, MemoryMirror, Planner, job, running, skipping_time, working
+from tests.workflow.mortal_workers import MortalHarness, Zygote
 from workers.devserver import DevServer
-from workflows.backfill_record import BackfillStatus, ExistingRuns
-from workflows.job import CatchUpPolicy, JobDefinition, Lifecycle, PausedFires
+from workflows.backfill_record import BackfillRecord, BackfillStatus, ExistingRuns
+from workflows.job import CatchUpPolicy, JobDefinition, JobRecord, Lifecycle, PausedFires, RetryPolicy
 from workflows.run import Outcome, Run, RunKind, RunStatus
 
 LONG = os.environ.get("HORARIUM_CHAOS") == "long"
@@ -41,6 +43,11 @@ Answer = TypeVar("Answer")
 
 GRIDS: st.SearchStrategy[Grid] = st.runner().flatmap(lambda machine: machine.stage.pace.grids)
 """Schedules that fit the pace of time."""
+
+MOMENTS = st.sampled_from([0.0, 0.01, 0.03, 0.1, 0.3, 1.0])
+"""Seconds between the beginning of something and the death of the workers."""
+
+JUST_BEFORE = timedelta(milliseconds=30)
 
 PERIODS = st.sampled_from([0.3, 1.0, 2.6])
 """How long time passes, in periods of the schedule."""
@@ -73,10 +80,16 @@ class PauseSpan:
 
 @dataclass(frozen=True)
 class Backfilled:
-    """A backfill: the fires of its range, and those of them that it runs."""
+    """A backfill: how many fires its range has, and which of them it runs."""
 
     total: int
+    existing: ExistingRuns
     run: frozenset[datetime]
+    doubtful: frozenset[datetime]
+    """Fires that something else may run before it does: it runs them, or passes over them."""
+
+    is_open: bool
+    """Whether nobody has waited for its end."""
 
 
 @dataclass
@@ -148,13 +161,41 @@ class Model:
             held |= {Outcome.RAN, Outcome.COALESCED, Outcome.MISSED, Outcome.DROPPED} if wanted else set()
         return frozenset(held)
 
+    @property
+    def open_backfills(self) -> list[str]:
+        """Those that go on, or whose end nobody has waited for."""
+        return [backfill_id for backfill_id, each in self.backfills.items() if each.is_open]
+
     def backfill(
-        self, backfill_id: str, fires: frozenset[datetime], existing: ExistingRuns, *, live: frozenset[datetime]
+        self,
+        backfill_id: str,
+        fires: frozenset[datetime],
+        existing: ExistingRuns,
+        *,
+        live: frozenset[datetime],
+        undecided: frozenset[datetime],
+        is_open: bool,
     ) -> None:
-        """Run the fires of a range, or those that have no run. ``live`` are fires of the job's own that have one."""
-        run_before = live.union(*(each.run for each in self.backfills.values()))
-        run = fires - run_before if existing is ExistingRuns.SKIP else fires
-        self.backfills[backfill_id] = Backfilled(len(fires), run)
+        """Run the fires of a range, or those that have no run.
+
+        Of the job's own fires, ``live`` are those that have a run, and ``undecided`` those that may get one meanwhile.
+        """
+        run, doubtful = fires, frozenset[datetime]()
+        if existing is ExistingRuns.SKIP:
+            others = self.backfills.values()
+            run -= live.union(*(each.run for each in others if not each.is_open))
+            doubtful = run & undecided.union(*(each.run | each.doubtful for each in others if each.is_open))
+        for other_id in self.open_backfills:
+            self.backfills[other_id] = _beside(self.backfills[other_id], fires)
+        self.backfills[backfill_id] = Backfilled(len(fires), existing, run - doubtful, doubtful, is_open)
+
+    def close_backfills(self) -> None:
+        """Let all be over."""
+        self.backfills = {name: replace(each, is_open=False) for name, each in self.backfills.items()}
+
+    def settle_backfill(self, backfill_id: str, run: frozenset[datetime]) -> None:
+        """Know what one that is over has run."""
+        self.backfills[backfill_id] = replace(self.backfills[backfill_id], run=run, doubtful=frozenset())
 
     def next_fire(self, now: datetime) -> datetime | None:
         """The first wanted fire that is to come."""
@@ -163,6 +204,13 @@ class Model:
         horizon = now + timedelta(seconds=10 * self.grid.seconds * (1 + len(self.consumed)))
         coming = (nominal for nominal, wanted in self.grid.fires(now, horizon) if wanted)
         return next(nominal for nominal in coming if nominal not in self.consumed)
+
+
+def _beside(asked: Backfilled, fires: frozenset[datetime]) -> Backfilled:
+    """Another backfill may run these fires first."""
+    if asked.existing is ExistingRuns.RUN_AGAIN:
+        return asked
+    return replace(asked, run=asked.run - fires, doubtful=asked.doubtful | (asked.run & fires))
 
 
 def told_fires(mirror: MemoryMirror, job_id: str, grids: Mapping[int, Grid], model: Model) -> dict[datetime, Outcome]:
@@ -255,12 +303,22 @@ async def in_skipped_time() -> AsyncIterator[tuple[Sleep, Harness]]:
 @asynccontextmanager
 async def in_real_time(server: DevServer) -> AsyncIterator[tuple[Sleep, Harness]]:
     """On the real server."""
-
-    async def sleep(span: timedelta) -> None:
-        await asyncio.sleep(span.total_seconds())
-
     async with running(await connect_to(server)) as harness:
-        yield sleep, harness
+        yield _sleep, harness
+
+
+@asynccontextmanager
+async def in_mortal_workers(server: DevServer) -> AsyncIterator[tuple[Sleep, Harness]]:
+    """On the real server, with workers in a process of their own."""
+    mirror = MemoryMirror()
+    async with Zygote(server.options.address, mirror) as zygote:
+        mortal = MortalHarness(await connect_to(server), Planner(QUICK), mirror=mirror, zygote=zygote)
+        async with working(mortal) as harness:
+            yield _sleep, harness
+
+
+async def _sleep(span: timedelta) -> None:
+    await asyncio.sleep(span.total_seconds())
 
 
 class JobMachine(RuleBasedStateMachine):
@@ -273,12 +331,18 @@ class JobMachine(RuleBasedStateMachine):
     definition: JobDefinition
     grids: dict[int, Grid]
     triggered: list[str]
+    is_sound: bool
+    """Whether all that was done so far came to what the model says."""
+
+    fields: ClassVar[Mapping[str, Any]] = {}
+    """Of the job's definition, that make no difference to the model."""
 
     @initialize(grid=GRIDS, missed=st.sampled_from([CatchUpPolicy.RUN_ONCE, CatchUpPolicy.SKIP, CatchUpPolicy.RUN_ALL]))
     def register(self, grid: Grid, missed: CatchUpPolicy) -> None:
         """Register the job."""
         self.triggered = []
-        self.definition = job(schedule=_schedule(grid), overlap="allow", max_concurrent=10, missed_window=missed)
+        common = {"overlap": "allow", "max_concurrent": 10, **self.fields}
+        self.definition = job(schedule=_schedule(grid), missed_window=missed, **common)
         self._do(self._register(grid))
 
     async def _register(self, grid: Grid) -> None:
@@ -309,8 +373,10 @@ class JobMachine(RuleBasedStateMachine):
         now = await self._clear_of_fires()
         record = await self.harness.change(self.job_id, definition)
         self.definition, self.grids[record.revision] = definition, grid
-        self.model.change(grid, revision=record.revision, at=now)
-        assert record.next_run_at == self.model.next_fire(now)
+        at = max(now, record.updated_at)
+        self.model.pass_time(at)
+        self.model.change(grid, revision=record.revision, at=at)
+        await self._check_next(record, since=at)
 
     @precondition(lambda self: self.model.pause is None)
     @rule(periods=st.none() | PERIODS, catch_up=st.sampled_from(PausedFires))
@@ -325,7 +391,7 @@ class JobMachine(RuleBasedStateMachine):
         until = None if periods is None else now + timedelta(seconds=periods * self.model.grid.seconds)
         record = await self.harness.pause(self.job_id, until=until, catch_up=catch_up)
         assert (record.lifecycle, record.next_run_at) == (Lifecycle.PAUSED, None)
-        self.model.pauses.append(PauseSpan(now, until, catch_up))
+        self.model.pauses.append(PauseSpan(record.updated_at, until, catch_up))
 
     @precondition(lambda self: self.model.pause is not None)
     @rule(catch_up=st.sampled_from(PausedFires))
@@ -334,12 +400,13 @@ class JobMachine(RuleBasedStateMachine):
         self._do(self._resume(catch_up))
 
     async def _resume(self, catch_up: PausedFires) -> None:
-        now = await self._clear_of_fires()
+        await self._clear_of_fires()
         if self.model.pause is None:
             return
         record = await self.harness.resume(self.job_id, catch_up=catch_up)
-        self.model.end_pause(at=now, catch_up=catch_up)
-        assert (record.lifecycle, record.next_run_at) == (Lifecycle.ACTIVE, self.model.next_fire(now))
+        self.model.end_pause(at=record.updated_at, catch_up=catch_up)
+        assert record.lifecycle is Lifecycle.ACTIVE
+        await self._check_next(record, since=record.updated_at)
 
     @rule(skip_next=st.booleans())
     def trigger(self, skip_next: bool) -> None:
@@ -352,8 +419,18 @@ class JobMachine(RuleBasedStateMachine):
         answer = await self.harness.trigger(self.job_id, skip_next=skip_next and coming is not None)
         self.triggered.append(answer.triggered.run_id)
         if skip_next and coming is not None:
-            assert answer.triggered.consumed == coming
-            self.model.consumed.add(coming)
+            consumed, latest = answer.triggered.consumed, self.model.next_fire(await self.harness.now())
+            assert consumed is not None
+            assert latest is not None
+            assert coming <= consumed <= latest
+            self.model.consumed.add(consumed)
+
+    async def _check_next(self, record: JobRecord, *, since: datetime) -> None:
+        """See that a job that was changed says which fire comes next. Between two of them only where its answer took so long."""
+        earliest, latest = (self.model.next_fire(moment) for moment in (since, await self.harness.now()))
+        assert (record.next_run_at is None) == (earliest is None)
+        if record.next_run_at is not None and earliest is not None and latest is not None:
+            assert earliest <= record.next_run_at <= latest
 
     def teardown(self) -> None:
         """Delete the job. One that is terminated in the midst of something would keep the server from skipping time."""
@@ -374,8 +451,10 @@ class JobMachine(RuleBasedStateMachine):
 
     async def _carry_out(self, step: Coroutine[Any, Any, Any]) -> None:
         """Take a step, and wait until the mirror is what the model says."""
+        self.is_sound = False
         await step
         await self._until_as_modelled()
+        self.is_sound = True
 
     async def _until_as_modelled(self) -> None:
         await eventually(self._is_as_modelled, limit=self.stage.pace.patience)
@@ -400,22 +479,45 @@ class JobMachine(RuleBasedStateMachine):
         runs = self.harness.mirror.runs.get(self.job_id, {}).values()
         assert set(self.triggered) == {run.run_id for run in runs if run.kind is RunKind.MANUAL}
         self._check_backfills([run for run in runs if run.kind is RunKind.BACKFILL])
-        assert {run.status for run in runs} <= {RunStatus.SUCCESS}
+        under_way = self.model.open_backfills
+        assert {run.status for run in runs if run.backfill_id not in under_way} <= {RunStatus.SUCCESS}
         assert len({run.fence for run in runs}) == len(runs)
         assert self.harness.mirror.conflicts == []
         return True
 
     def _check_backfills(self, runs: list[Run]) -> None:
         assert {run.backfill_id for run in runs} <= self.model.backfills.keys()
+        skipping = [name for name, asked in self.model.backfills.items() if asked.existing is ExistingRuns.SKIP]
+        by_skipping = Counter(run.scheduled_at for run in runs if run.backfill_id in skipping)
+        assert max(by_skipping.values(), default=1) == 1, by_skipping
         for backfill_id, asked in self.model.backfills.items():
-            own = [run for run in runs if run.backfill_id == backfill_id]
-            assert Counter(run.scheduled_at for run in own) == Counter(asked.run)
-            if asked.total:
-                record = self.harness.mirror.backfills.get(backfill_id)
-                assert record is not None, f"nothing is told of {backfill_id} yet"
-                assert record.status is BackfillStatus.DONE
-                counts = (record.total, record.succeeded, record.skipped)
-                assert counts == (asked.total, len(asked.run), asked.total - len(asked.run))
+            own = Counter(run.scheduled_at for run in runs if run.backfill_id == backfill_id)
+            assert max(own.values(), default=1) == 1, own
+            assert own.keys() <= asked.run | asked.doubtful
+            record = self.harness.mirror.backfills.get(backfill_id)
+            assert record is not None or asked.is_open or not asked.total, f"nothing is told of {backfill_id} yet"
+            if record is not None and asked.total:
+                self._check_progress(record, asked, begun=len(own))
+            if not asked.is_open:
+                assert asked.run <= own.keys()
+                passed_over = asked.doubtful - own.keys()
+                assert passed_over <= self._run_otherwise(backfill_id), "passed over, and never run"
+
+    def _check_progress(self, record: BackfillRecord, asked: Backfilled, *, begun: int) -> None:
+        counts = (record.total, record.dead, record.cancelled)
+        assert counts == (asked.total, 0, 0)
+        assert record.succeeded <= begun
+        assert record.skipped <= asked.total - len(asked.run)
+        if asked.is_open:
+            assert record.status in (BackfillStatus.RUNNING, BackfillStatus.DONE)
+        else:
+            assert record.status is BackfillStatus.DONE
+            assert (record.succeeded, record.skipped) == (begun, asked.total - begun)
+
+    def _run_otherwise(self, backfill_id: str) -> set[datetime]:
+        """List the nominal times that have a run which is not of this backfill."""
+        runs = self.harness.mirror.runs.get(self.job_id, {}).values()
+        return {run.scheduled_at for run in runs if run.kind is not RunKind.MANUAL and run.backfill_id != backfill_id}
 
     async def _clear_of_fires(self, grid: Grid | None = None) -> datetime:
         """Wait until neither a fire nor the end of a pause comes in the next moments."""
@@ -431,14 +533,43 @@ class JobMachine(RuleBasedStateMachine):
 
 
 class RestartedMachine(JobMachine):
-    """The same with backfills, and with workers that are restarted, which know nothing then but what they replay."""
+    """The same with backfills, and with workers that are restarted, which know nothing then but what they replay.
+
+    A backfill is waited for at once, or goes on while other things are done: at two fires a second.
+    """
 
     @rule(ago=st.integers(0, 5), length=st.integers(0, 2), existing=st.sampled_from(ExistingRuns))
     def backfill(self, ago: int, length: int, existing: ExistingRuns) -> None:
         """Of some periods, that fired or did not, or were before the job; paused or not."""
         self._do(self._backfill(ago, length, existing))
 
-    async def _backfill(self, ago: int, length: int, existing: ExistingRuns) -> None:
+    @precondition(lambda self: len(self.model.open_backfills) < 2)
+    @rule(ago=st.integers(0, 5), length=st.integers(1, 3), existing=st.sampled_from(ExistingRuns))
+    def begin_backfill(self, ago: int, length: int, existing: ExistingRuns) -> None:
+        """One that goes on while other things are done, another backfill of the same fires perhaps among them."""
+        self._do(self._backfill(ago, length, existing, is_open=True))
+
+    @precondition(lambda self: self.model.open_backfills)
+    @rule()
+    def wait_for_backfills(self) -> None:
+        """Whatever was done meanwhile, they are what they were asked for."""
+        self._do(self._wait_for_backfills())
+
+    async def _wait_for_backfills(self) -> None:
+        waited_for = self.model.open_backfills
+        self.model.close_backfills()
+        await self._until_as_modelled()
+        runs = self.harness.mirror.runs.get(self.job_id, {}).values()
+        for backfill_id in waited_for:
+            own = frozenset(run.scheduled_at for run in runs if run.backfill_id == backfill_id)
+            self.model.settle_backfill(backfill_id, own)
+
+    async def _end(self) -> None:
+        if self.is_sound:
+            await self._wait_for_backfills()
+        await super()._end()
+
+    async def _backfill(self, ago: int, length: int, existing: ExistingRuns, *, is_open: bool = False) -> None:
         now = await self._clear_of_fires()
         await self._until_as_modelled()
         period = timedelta(seconds=self.model.grid.seconds)
@@ -447,8 +578,11 @@ class RestartedMachine(JobMachine):
         fires = frozenset(nominal for nominal, wanted in self.model.grid.fires(start - TICK, end) if wanted)
         told = told_fires(self.harness.mirror, self.job_id, self.grids, self.model)
         live = frozenset(nominal for nominal, outcome in told.items() if outcome is Outcome.RAN)
-        asked = await self.harness.backfill(self.job_id, start=start, end=end, existing=existing, max_concurrent=2)
-        self.model.backfill(asked.backfill_id, fires, existing, live=live)
+        may_end_meanwhile = is_open or (self.model.pause is not None and self.model.pause.until is not None)
+        kept = {nominal for nominal, _ in self.model.fires(now)} - told.keys() if may_end_meanwhile else ()
+        pace = {"max_concurrent": 1, "rate_per_minute": 120} if is_open else {"max_concurrent": 2}
+        asked = await self.harness.backfill(self.job_id, start=start, end=end, existing=existing, **pace)
+        self.model.backfill(asked.backfill_id, fires, existing, live=live, undecided=frozenset(kept), is_open=is_open)
 
     @rule()
     def restart_workers(self) -> None:
@@ -474,6 +608,73 @@ class RestartedMachine(JobMachine):
     async def _restart(self) -> None:
         await self.harness.stop_workers()
         await self.harness.start_workers()
+
+
+class Amid(StrEnum):
+    """What goes on while the workers are killed."""
+
+    NOTHING = "nothing"
+    FIRE = "fire"
+    """One is due in the next moment."""
+
+    CHANGE = "change"
+    TRIGGER = "trigger"
+    PAUSE = "pause"
+    """Or the resume of a job that is paused."""
+
+    BACKFILL = "backfill"
+
+
+class KilledMachine(RestartedMachine):
+    """The same, and the workers die abruptly.
+
+    They are a process of their own, with everything that a worker process has but SQL: the mirror is this process's, and asked
+    through a socket. The process is killed with SIGKILL at some moment of whatever it does: a workflow task that it has and whose
+    commands nobody has seen, an update that it has taken and not answered, an attempt or a record that it has begun. Nobody
+    is told. What it held is found out by time-outs: of the task (2 s), of its sticky queue (3 s), of heartbeats. Another process
+    begins at once, and knows nothing but what it replays.
+    """
+
+    fields = {"heartbeat_timeout": timedelta(seconds=2), "retry": RetryPolicy(max_attempts=20)}
+
+    @rule(amid=st.sampled_from(Amid), after=MOMENTS, grid=GRIDS)
+    def kill_workers(self, amid: Amid, after: float, grid: Grid) -> None:
+        """Some moments after something has begun. Nothing is lost of what was answered, and nothing is done twice."""
+        self._do(self._kill_amid(amid, after, grid))
+
+    async def _kill_amid(self, amid: Amid, after: float, grid: Grid) -> None:
+        await self._clear_of_fires()
+        if amid is Amid.FIRE:
+            await self._until_just_before_a_fire()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._step(amid, grid))
+            group.create_task(self._kill(timedelta(seconds=after)))
+
+    async def _kill(self, after: timedelta) -> None:
+        assert isinstance(self.harness, MortalHarness)
+        await self.stage.sleep(after)
+        await self.harness.kill_workers()
+        await self.harness.start_workers()
+
+    async def _step(self, amid: Amid, grid: Grid) -> None:
+        pause = self.model.pause
+        match amid:
+            case Amid.CHANGE:
+                await self._change(self.definition.model_copy(update={"schedule": _schedule(grid)}), grid)
+            case Amid.TRIGGER:
+                await self._trigger(skip_next=True)
+            case Amid.PAUSE if pause is None:
+                await self._pause(None, PausedFires.NONE)
+            case Amid.PAUSE if pause is not None and pause.until is None:
+                await self._resume(PausedFires.APPLY)
+            case Amid.BACKFILL if len(self.model.open_backfills) < 2:
+                await self._backfill(1, 2, ExistingRuns.SKIP, is_open=True)
+
+    async def _until_just_before_a_fire(self) -> None:
+        now = await self.harness.now()
+        fire = self.model.next_fire(now)
+        if self.stage.pace.has_time and fire is not None:
+            await self.stage.sleep(fire - JUST_BEFORE - now)
 
 
 def _schedule(grid: Grid) -> Any:
@@ -507,6 +708,21 @@ def test_whatever_is_done_to_a_job_between_restarts_of_its_workers(temporal_serv
     _lead(RestartedMachine, Stage(STANDING, in_real_time(temporal_server)), examples=4, steps=6, derandomize=True)
 
 
+def test_whatever_is_done_to_a_job_whose_workers_are_killed(temporal_server: DevServer) -> None:
+    """One sequence in which workers die amid a trigger, and a backfill goes on while other things are done."""
+    with Stage(STANDING, in_mortal_workers(temporal_server)) as stage:
+        KilledMachine.stage = stage
+        machine = KilledMachine()
+        machine.register(grid=Grid(3_600), missed=CatchUpPolicy.RUN_ONCE)
+        machine.kill_workers(amid=Amid.TRIGGER, after=0.03, grid=Grid(3_600))
+        machine.begin_backfill(ago=0, length=2, existing=ExistingRuns.SKIP)
+        machine.change_payload(payload=1)
+        machine.pause(periods=None, catch_up=PausedFires.NONE)
+        machine.trigger(skip_next=False)
+        machine.wait_for_backfills()
+        machine.teardown()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
 def test_whatever_is_done_to_a_job_for_long() -> None:
@@ -519,3 +735,11 @@ def test_whatever_is_done_to_a_job_for_long() -> None:
 def test_whatever_is_done_to_a_job_between_restarts_for_long(temporal_server: DevServer) -> None:
     """In real time, of which much passes."""
     _lead(RestartedMachine, Stage(REAL, in_real_time(temporal_server)), examples=40 if LONG else 6, steps=12)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+def test_whatever_is_done_to_a_job_whose_workers_are_killed_for_long(temporal_server: DevServer) -> None:
+    """In real time, of which much passes."""
+    stage = Stage(replace(REAL, patience=5 * LIMIT), in_mortal_workers(temporal_server))
+    _lead(KilledMachine, stage, examples=40 if LONG else 6, steps=12)
