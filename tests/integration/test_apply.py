@@ -1,5 +1,6 @@
 """``horarium apply`` and ``export`` against a whole stack."""
 
+import asyncio
 import json
 import time
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ import yaml
 from api import cli_apply
 from api.apply_plan import OWNER_LABEL, ApplyPlan, make_plan
 from api.cli_apply import apply_files
+from tests.api_server import serving
 from tests.api_stack import ApiStack
 from tests.command import run
 from tests.temporal_servers import unique
@@ -147,6 +149,20 @@ def test_who_changes_or_removes_what_another_has_changed_meanwhile_is_told(
     shown = [json.loads(run("jobs", "show", job_id, "--json", url=url).stdout) for job_id in (changed, removed)]
     assert (shown[0]["description"] in ("one", "other"), shown[0]["revision"]) == (True, 2)
     assert (shown[1]["description"], shown[1]["state"]) in (("one", "active"), ("", "deleted"))
+
+
+async def test_files_are_applied_where_an_installation_insists_on_if_match(api_stack: ApiStack, tmp_path: Path) -> None:
+    """Every job is created, changed and removed by the revision that was seen, or as one that is not there."""
+    owner, (first, second) = unique("team"), [unique("as-code") for _ in range(2)]
+    address = api_stack.server.options.address
+    async with serving(database_url=api_stack.database_url, temporal_address=address, require_if_match=True) as api:
+        url = f"http://{api.base_url.netloc.decode()}"
+        for jobs, done in (
+            ([job(first), job(second)], "2 created, 0 changed, 0 unchanged\n"),
+            ([job(first, description="later")], "0 created, 1 changed, 1 removed, 0 unchanged\n"),
+        ):
+            command = ("apply", "-f", write(tmp_path, *jobs), "--owner", owner, "--prune")
+            assert (await asyncio.to_thread(run, *command, url=url)).stdout.endswith(done)
 
 
 def test_what_is_wrong_is_told_before_anything_is_done(api_stack: ApiStack, tmp_path: Path) -> None:
