@@ -25,6 +25,7 @@ from api.target_body import (
     define_target,
     doubtful_target_settings,
 )
+from workflows.classification import KIND_NAMES, names_an_error
 from workflows.error import InvalidSchedule
 from workflows.idempotency_key import DEFAULT_TEMPLATE, InvalidTemplate, check_template, is_constant
 from workflows.job import Backoff, CatchUpPolicy, Isolation, JobDefinition, OverlapPolicy, RetryPolicy
@@ -298,6 +299,11 @@ def _needless_settings(body: JobBody, schedule: Schedule) -> Iterator[str]:
         yield "max_buffered has an effect only with overlap buffer_all"
     if isinstance(body.target, WorkflowTargetBody) and "heartbeat_timeout_seconds" in given:
         yield "heartbeat_timeout_seconds has no effect with a workflow target"
+    for field, names in (("retry_on", body.retry_on), ("no_retry_on", body.no_retry_on)):
+        for name in names:
+            if not names_an_error(name):
+                kinds = ", ".join(KIND_NAMES)
+                yield f"{field}: {name!r} is no kind of failure ({kinds}), and the names of errors are compared by case"
     yield from doubtful_target_settings(body.target, has_payload=body.payload is not None)
     if is_constant(body.idempotency_key_template):
         yield "all runs share one idempotency key: effects guarded by it happen once and never again"

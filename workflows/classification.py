@@ -107,6 +107,11 @@ def matches(failure: Failure, names: tuple[str, ...]) -> bool:
     return bool(own & set(names)) or classify_failure(failure).value in names
 
 
+def names_an_error(name: str) -> bool:
+    """Say whether a name may be one that ``matches`` compares: a kind, or the name of a class as classes are written."""
+    return name in set(FailureKind) or "." in name or name[:1].isupper() or name in CONNECT_TYPES
+
+
 def http_status_of(failure: Failure) -> int | None:
     """Read the HTTP status that an attempt failed with, if it was one."""
     if failure.http_status is not None:

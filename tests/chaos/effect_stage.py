@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pydantic import JsonValue
 from temporalio.client import Client
@@ -25,7 +25,7 @@ from tests.worker_process import WorkerProcess
 from workflows.contracts import scheduled_run_id
 from workflows.job import Backoff, JobDefinition, RetryPolicy
 from workflows.run import FINAL_STATUSES
-from workflows.schedule import OneOffRule, Schedule
+from workflows.schedule import OneOffRule, Rule, Schedule
 from workflows.target import ActivityTarget
 
 JOB_WORKERS: Final = ("job-1", "job-2")
@@ -51,21 +51,13 @@ class Stage:
         path = self.folder / f"{unique('sink')}.sqlite"
         return path, Sink(str(path))
 
-    async def start(self, activity: str, payload: JsonValue, *, attempts: int = 6) -> str:
+    async def start(self, activity: str, payload: JsonValue, *, attempts: int = 6, **fields: Any) -> str:
         """Register a job that runs once, in a moment. Answers the run's id."""
         client: Client = await self.stack.connect()
         job_id = unique(activity.replace("_", "-"))
         at = datetime.now(UTC).replace(microsecond=0) + BEGINS_AFTER
-        definition = JobDefinition(
-            name=activity,
-            schedule=Schedule(rule=OneOffRule(at=at), jitter_window_seconds=0),
-            target=ActivityTarget(activity=activity),
-            payload=payload,
-            timeout=timedelta(seconds=60),
-            heartbeat_timeout=HEARTBEAT_TIMEOUT,
-            retry=RetryPolicy(max_attempts=attempts, backoff=Backoff.FIXED),
-        )
-        await register(client, job_id, definition)
+        rule = OneOffRule(at=at)
+        await register(client, job_id, effectful(activity, rule, payload=payload, attempts=attempts, **fields))
         return scheduled_run_id(job_id=job_id, nominal=at)
 
     async def end_of(self, run_id: str, *, limit: timedelta = timedelta(seconds=40)) -> RecordedRun:
@@ -110,6 +102,22 @@ class Stage:
         for name in JOB_WORKERS:
             if name not in self.stack.names or self.stack.worker(name).process.poll() is not None:
                 await start_job_worker(self, name)
+
+
+def effectful(
+    activity: str, rule: Rule, *, payload: JsonValue = None, attempts: int = 6, **fields: Any
+) -> JobDefinition:
+    """A job with effects, whose workers may die."""
+    values: dict[str, Any] = {
+        "name": activity,
+        "schedule": Schedule(rule=rule, jitter_window_seconds=0),
+        "target": ActivityTarget(activity=activity),
+        "payload": payload,
+        "timeout": timedelta(seconds=60),
+        "heartbeat_timeout": HEARTBEAT_TIMEOUT,
+        "retry": RetryPolicy(max_attempts=attempts, backoff=Backoff.FIXED),
+    }
+    return JobDefinition.model_validate(values | fields)
 
 
 async def start_job_worker(stage: Stage, name: str) -> None:

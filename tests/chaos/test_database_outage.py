@@ -75,7 +75,7 @@ async def queries(database: FaultyPostgres) -> AsyncIterator[Queries]:
 async def test_a_database_in_trouble_delays_no_fire_and_loses_no_run(
     stack: Stack, database: FaultyPostgres, queries: Queries, fault: Fault
 ) -> None:
-    """SB-117: at five fires a second lateness stays as it was, and a minute after the return every run is there, once.
+    """SB-101, SB-117: at five fires a second lateness stays as it was, and a minute after the return every run is there, once.
 
     ``killed`` refuses connections, ``frozen`` leaves every query hanging, ``full`` has no byte left on its disk. From a ``slow``
     one, which takes two seconds for every answer, they are there while it is slow.

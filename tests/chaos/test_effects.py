@@ -10,11 +10,17 @@ from typing import get_args
 
 import pytest
 
+from activities.job_control import JobControl
 from tests.chaos.effect_jobs import Call, Sink
-from tests.chaos.effect_stage import HEARTBEAT_TIMEOUT, Stage, running_stage
+from tests.chaos.effect_stage import HEARTBEAT_TIMEOUT, Stage, effectful, running_stage
 from tests.chaos.faulty_postgres import Fault
+from tests.chaos.stack import register
 from tests.eventually import eventually
-from workflows.run import AttemptStatus, RunStatus
+from tests.temporal_servers import unique
+from workflows.command import ShowCommand, TriggerCommand
+from workflows.job import JobDefinition
+from workflows.run import AttemptStatus, PayloadOverride, RunStatus
+from workflows.schedule import IntervalRule
 
 LONG = pytest.mark.slow
 
@@ -51,7 +57,7 @@ async def stage(started_stage: Stage) -> Stage:
 
 @TIMES
 async def test_a_killed_worker_is_noticed_and_its_run_goes_on_from_the_checkpoint(stage: Stage, times: int) -> None:
-    """Killed six checkpoints, 100 ms apart, into a run: noticed within the heartbeat timeout, and each effect is there once."""
+    """SB-093: six checkpoints, 100 ms apart, into a run: noticed within the heartbeat timeout, and each effect is there once."""
     repeated = 0
     for _ in range(times):
         await stage.require_workers()
@@ -64,16 +70,20 @@ async def test_a_killed_worker_is_noticed_and_its_run_goes_on_from_the_checkpoin
 async def kill_amid_a_run(stage: Stage) -> int:
     """Do so once; answers how many effects were called twice."""
     path, sink = stage.sink()
-    run_id = await stage.start("take_steps", {"sink": str(path), "steps": STEPS})
+    return await kill_amid(stage, await stage.start("take_steps", {"sink": str(path), "steps": STEPS}), sink)
+
+
+async def kill_amid(stage: Stage, run_id: str, sink: Sink, *, heartbeat_timeout: timedelta = HEARTBEAT_TIMEOUT) -> int:
+    """Kill the worker of a run, and wait for its end."""
     [*_, last] = await eventually(lambda: at_least(sink, 6), every=timedelta(milliseconds=20))
     stage.process_of(last.worker).signal(signal.SIGKILL)
     killed_at = datetime.now(UTC)
 
-    found = await stage.end_of(run_id)
+    found = await stage.end_of(run_id, limit=heartbeat_timeout + timedelta(seconds=40))
     assert found.record.run.status is RunStatus.SUCCESS
     assert [attempt.status for attempt in found.attempts] == [AttemptStatus.LOST, AttemptStatus.SUCCESS]
     assert found.attempts[0].finished_at is not None
-    assert found.attempts[0].finished_at - killed_at < HEARTBEAT_TIMEOUT + SLACK
+    assert found.attempts[0].finished_at - killed_at < heartbeat_timeout + SLACK
 
     assert sink.effects() == [f"step:{step}" for step in range(STEPS)]
     [(_, first), (resumed_at, second)] = sink.notes("begun")
@@ -87,9 +97,49 @@ async def kill_amid_a_run(stage: Stage) -> int:
     return len(repeated)
 
 
+@LONG
+@pytest.mark.timeout(120)
+async def test_a_job_that_says_nothing_of_heartbeats_is_noticed_by_the_default(stage: Stage) -> None:
+    """SB-090: within the half minute that it is, and its run goes on from the checkpoint."""
+    default = JobDefinition().heartbeat_timeout
+    assert default == timedelta(seconds=30)
+    path, sink = stage.sink()
+    run_id = await stage.start("take_steps", {"sink": str(path), "steps": STEPS}, heartbeat_timeout=default)
+    await kill_amid(stage, run_id, sink, heartbeat_timeout=default)
+
+
+@LONG
+@pytest.mark.timeout(600)
+async def test_the_death_of_workers_moves_no_next_fire(stage: Stage) -> None:
+    """SB-093: twenty runs of a job whose next fire is hours away, each killed amid it: every one goes on, and the fire stays."""
+    client = await stage.stack.connect()
+    control, job_id = JobControl(client, find_search_attributes=all_known), unique("hours-away")
+    await register(client, job_id, effectful("take_steps", IntervalRule(every=timedelta(hours=12))))
+    about = {"tenant": "default", "job_id": job_id}
+    before = (await control.show(ShowCommand(), **about)).job
+    assert before is not None
+    assert before.next_run_at is not None
+    for _ in range(20):
+        await stage.require_workers()
+        path, sink = stage.sink()
+        request_id = unique("request")
+        override = PayloadOverride(payload={"sink": str(path), "steps": STEPS})
+        command = TriggerCommand(key=request_id, request_id=request_id, override=override)
+        told = await control.trigger(command, **about)
+        await kill_amid(stage, told.triggered.run_id, sink)
+        shown = (await control.show(ShowCommand(), **about)).job
+        assert shown is not None
+        assert (shown.next_run_at, shown.counts.missed) == (before.next_run_at, 0)
+
+
+async def all_known() -> bool:
+    """The server was started with our search attributes."""
+    return True
+
+
 @TIMES
 async def test_a_zombies_effects_are_refused(stage: Stage, times: int) -> None:
-    """SB-071: stopped in the midst of an effect until another attempt is through; then it goes on, deaf to what it is told."""
+    """SB-071, SB-088: stopped amid an effect until another attempt is through; then it goes on, deaf to what it is told."""
     for _ in range(times):
         await stage.require_workers()
         await stop_amid_an_effect(stage)

@@ -105,7 +105,8 @@ class TestPut:
     async def test_a_job_that_fires_loses_nothing_by_being_written_again_and_again(
         self, api: httpx.AsyncClient
     ) -> None:
-        """Fifty changes of its payload while it fires every second: every nominal time has one outcome, none is missed."""
+        """SB-062: changes of its payload while it fires every second, and then one body again and again: every nominal time has
+        one outcome, none is missed, and what is the same is no revision."""
         job_id = unique("job")
         await put(api, job_id, {**EVERY_SECOND, "payload": 0}, status=201)
         for number in range(1, 25):
@@ -117,6 +118,9 @@ class TestPut:
             return len(await successes(api, job_id)) >= 3
 
         await eventually(has_run)
+        for _ in range(25):
+            again = await put(api, job_id, {"payload": 24.0, **EVERY_SECOND})
+            assert again["revision"] == 25
         await api.delete(f"/jobs/{job_id}")
         ledger = await read(api, f"/jobs/{job_id}/ledger?limit=500")
         times = [datetime.fromisoformat(entry["first"]) for entry in ledger]

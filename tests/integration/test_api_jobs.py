@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from activities.database import open_database, writing
+from api.field import PAYLOAD_LIMIT
 from tests.api_server import first_second_after
 from tests.api_stack import ApiStack
 from tests.eventually import eventually
@@ -168,7 +169,7 @@ class TestRegistration:
             {"deep": [[[[[[[[[[1]]]]]]]]]], "": None, "a/b": {"~": "é\u200b😀"}},
             [2**53 + 1, 2**63, -(2**63), 2**64 - 1, 0.1, 1e308, 5e-324, 1.5],
             {f"k{n}": n for n in range(10_000)},
-            "x" * 200_000,
+            "x" * (PAYLOAD_LIMIT - 2),
             "<img src=x onerror=alert(1)> {{7*7}} '; DROP TABLE jobs --",
             "",
             None,
@@ -176,7 +177,7 @@ class TestRegistration:
         ],
     )
     async def test_a_payload_comes_back_as_it_was_given(self, api: httpx.AsyncClient, payload: object) -> None:
-        """SB-121: through the API, the workflow, the job's code and the mirror."""
+        """SB-120, SB-121: through the API, the workflow, the job's code and the mirror, up to the largest that is taken."""
         job = await create(api, {"name": "echo", "schedule": "@every 1s", "payload": payload, "max_runs": 1})
         assert (await read(api, f"/jobs/{job['job_id']}"))["payload"] == payload
 
@@ -188,14 +189,22 @@ class TestRegistration:
         if len(str(payload)) < 10_000:
             assert run["result"] == payload
 
-    @pytest.mark.parametrize("job_id", ["CON", "null", "a", "A", "0.-_z", "j" * 128])
-    async def test_every_accepted_id_works_on_every_path(self, api: httpx.AsyncClient, job_id: str) -> None:
-        """SB-137: upper and lower case are two jobs."""
-        await create(api, {**WEEKLY, "job_id": job_id})
-        for path in ("", "/runs", "/ledger", "/upcoming"):
-            await read(api, f"/jobs/{job_id}{path}")
-        assert (await read(api, f"/jobs/{job_id}"))["job_id"] == job_id
-        assert (await api.delete(f"/jobs/{job_id}")).status_code == 200
+    async def test_every_accepted_id_works_on_every_path(self, api: httpx.AsyncClient) -> None:
+        """SB-137, SB-140: upper and lower case are two jobs, as is one that is named like a run of another; all of them run at
+        once, each by itself."""
+        ids = ("null", "a", "A", "a-2026", "0.-_z", "j" * 128)
+        await asyncio.gather(*(use_everywhere(api, job_id) for job_id in ids))
+        told = await asyncio.gather(*(api.post(f"/jobs/{job_id}/trigger") for job_id in ids))
+        assert [answer.status_code for answer in told] == [202] * len(ids)
+
+        async def results() -> list[str]:
+            runs = [await read(api, f"/runs/{answer.json()['run_id']}") for answer in told]
+            assert [run["status"] for run in runs] == ["success"] * len(ids)
+            return [run["result"] for run in runs]
+
+        assert await eventually(results) == list(ids)
+        gone = await asyncio.gather(*(api.delete(f"/jobs/{job_id}") for job_id in ids))
+        assert [answer.status_code for answer in gone] == [200] * len(ids)
 
     @pytest.mark.parametrize(
         "name",
@@ -221,6 +230,17 @@ class TestRegistration:
         found = (await api.get("/jobs", params={"name": name})).json()
         assert job["job_id"] in [each["job_id"] for each in found]
         assert {each["name"] for each in found} == {name}
+
+
+async def use_everywhere(api: httpx.AsyncClient, job_id: str) -> None:
+    """Register a job, read all that there is of it, change it and pause it."""
+    job = await create(api, {**WEEKLY, "name": "echo", "payload": job_id, "job_id": job_id})
+    for path in ("/runs", "/ledger", "/upcoming", "/backfills"):
+        await read(api, f"/jobs/{job_id}{path}")
+    assert (await read(api, f"/jobs/{job_id}"))["job_id"] == job_id
+    patched = await api.patch(f"/jobs/{job_id}", json={"owner": "x"})
+    assert patched.json()["revision"] == job["revision"] + 1
+    assert (await api.post(f"/jobs/{job_id}/pause")).json()["state"] == "paused"
 
 
 class TestRuns:

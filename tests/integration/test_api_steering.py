@@ -264,13 +264,14 @@ class TestTrigger:
         await eventually(is_in_ledger)
 
     async def test_a_hundred_at_once_are_all_answered(self, api: httpx.AsyncClient) -> None:
-        """SB-138: with keys of their own a hundred runs, each of its own name; none is refused."""
+        """SB-138: half of them without a key, the others with keys of their own: a hundred runs, each of its own name; none is
+        refused."""
         path = await create(api, {**WEEKLY, "overlap": "allow", "max_concurrent": 500})
 
-        async def trigger(key: str) -> httpx.Response:
-            return await api.post(f"{path}/trigger", headers={"Idempotency-Key": key})
+        async def trigger(number: int) -> httpx.Response:
+            return await api.post(f"{path}/trigger", headers={"Idempotency-Key": unique("key")} if number % 2 else {})
 
-        answers = await asyncio.gather(*(trigger(unique("key")) for _ in range(100)))
+        answers = await asyncio.gather(*map(trigger, range(100)))
         assert [answer.text for answer in answers if answer.status_code != 202] == []
         told = [answer.json() for answer in answers]
         assert {each["outcome"] for each in told} == {"started"}
@@ -283,10 +284,11 @@ class TestTrigger:
         await api.delete(f"{path}?cancel_active=true")
 
     async def test_with_one_key_it_is_one_run(self, api: httpx.AsyncClient) -> None:
-        """SB-068, SB-112: for a day; another body with the key is refused, and another job is another request."""
+        """SB-068, SB-112: for a day, and with the longest key there is; another body with the key is refused, and another job is
+        another request."""
         path, other = await create(api, WEEKLY), await create(api, WEEKLY)
-        headers = {"Idempotency-Key": unique("key")}
-        answers = await asyncio.gather(*(api.post(f"{path}/trigger", json={}, headers=headers) for _ in range(20)))
+        headers = {"Idempotency-Key": unique("key").ljust(255, "~")}
+        answers = await asyncio.gather(*(api.post(f"{path}/trigger", json={}, headers=headers) for _ in range(50)))
         assert {answer.status_code for answer in answers} <= {200, 202, 409}
         assert [answer.status_code for answer in answers].count(202) == 1
         assert len({answer.json()["run_id"] for answer in answers if answer.is_success}) == 1
@@ -295,6 +297,19 @@ class TestTrigger:
         assert (again.status_code, again.headers["idempotent-replayed"]) == (200, "true")
         assert (await api.post(f"{path}/trigger", json={"payload": 1}, headers=headers)).status_code == 422
         assert (await api.post(f"{other}/trigger", json={}, headers=headers)).status_code == 202
+
+    async def test_the_key_of_a_run_that_died_answers_with_that_run(self, api: httpx.AsyncClient) -> None:
+        """SB-068: it is told, and not silently run again; a key of its own is another run."""
+        path = await create(api, {**WEEKLY, "target": NOBODY, "queue_timeout_seconds": 1, "max_retries": 0})
+        headers = {"Idempotency-Key": unique("key")}
+        first = await api.post(f"{path}/trigger", headers=headers)
+        dead = await until_run(api, first.json()["run_id"], "dead")
+        again = await api.post(f"{path}/trigger", headers=headers)
+        assert (again.status_code, again.headers["idempotent-replayed"]) == (200, "true")
+        assert again.json()["run_id"] == dead["run_id"]
+        assert len(await read(api, f"{path}/runs")) == 1
+        other = await post(api, f"{path}/trigger", status=202)
+        assert other["run_id"] != dead["run_id"]
 
     @pytest.mark.parametrize(
         ("body", "pointer"),

@@ -496,7 +496,7 @@ class TestHeartbeats:
     async def test_after_the_death_of_a_worker_its_report_is_known(
         self, temporal_server: DevServer, stage: Stage, function: str, saved: Any
     ) -> None:
-        """Noticed within the heartbeat timeout; worker, start and checkpoint are in the last heartbeat."""
+        """SB-090: noticed within the heartbeat timeout; worker, start and checkpoint are in the last heartbeat."""
         queue = unique("doomed")
         script = Path(__file__).with_name("job_worker.py")
         worker = await asyncio.create_subprocess_exec(

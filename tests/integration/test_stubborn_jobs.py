@@ -88,7 +88,7 @@ async def test_sb_118_a_mirror_with_a_wrong_next_fire_is_corrected(
 
 
 async def test_sb_156_a_job_of_an_unknown_zone_is_in_trouble_alone(stack: Stack, queries: Queries) -> None:
-    """Its record says so; other jobs fire; and it is asked again, so that a newer worker heals it."""
+    """SB-109: its record says so; other jobs fire; and it is asked again, so that a newer worker heals it."""
     client = await stack.connect()
     lost = JobDefinition(name="noop", schedule=Schedule(rule=CronRule(expression="* * * * *"), timezone="Mars/Base"))
     await register(client, "lost", lost)

@@ -205,7 +205,7 @@ async def test_code_that_blocks_the_event_loop_loses_its_own_attempt_only(ended:
 async def test_code_that_ends_its_process_is_tried_again_elsewhere_and_so_is_what_ran_beside_it(
     stack: Stack, ended: Ended
 ) -> None:
-    """``os._exit``: the missing heartbeats of all its attempts are noticed, and the other worker makes the next ones."""
+    """SB-098, ``os._exit``: the missing heartbeats of all its attempts are noticed, and the other worker makes the next ones."""
     found = await ended.run_of("exits")
     assert [attempt.status for attempt in found.attempts] == [AttemptStatus.LOST, AttemptStatus.SUCCESS]
     survivor = found.record.run.result

@@ -210,7 +210,7 @@ class TestEnd:
     """How a worker ends."""
 
     async def test_sigterm_lets_running_attempts_end(self, server: DevServer, folder: Path) -> None:
-        """Their results are with the server when the process has gone, with exit code 0."""
+        """SB-087: their results are with the server when the process has gone, with exit code 0."""
         async with ready_worker(folder, server) as worker:
             job = await start_job(await connect_to(server), "three_seconds")
             await eventually((folder / "started").exists)
@@ -223,7 +223,7 @@ class TestEnd:
     async def test_attempts_that_outlast_the_grace_are_cancelled_and_told(
         self, server: DevServer, folder: Path
     ) -> None:
-        """They may clean up, and the next attempt follows from their checkpoint."""
+        """SB-087: they may clean up, and the next attempt follows from their checkpoint."""
         async with ready_worker(folder, server, graceful_shutdown="1") as worker:
             job = await start_job(await connect_to(server), "an_hour")
             await eventually((folder / "started").exists)

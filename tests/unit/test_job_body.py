@@ -226,6 +226,8 @@ def test_names_of_errors_are_a_list() -> None:
     """As JSON writes one; a single name is none."""
     retry = read(retry_on=["timeout", "my.Error"], no_retry_on=["ValueError"]).definition.retry
     assert (retry.retry_on, retry.no_retry_on) == (("timeout", "my.Error"), ("ValueError",))
+    known: JsonValue = ["builtins.ValueError", "lost", "4xx", "gaierror", "HttpStatus404", "pkg.mod.MyErr"]
+    assert read(retry_on=known, no_retry_on=known).warnings == ()
     with pytest.raises(InvalidRequest, match="no_retry_on: give a list"):
         read(no_retry_on="ValueError")
 
@@ -244,10 +246,13 @@ def test_the_largest_payload_is_taken() -> None:
         ({"max_buffered": 5}, "buffer_all"),
         ({"idempotency_key_template": "report"}, "share one idempotency key"),
         ({"schedule": "*/90 * * * *"}, "90"),
+        ({"no_retry_on": ["ValueError", "myerr"]}, "no_retry_on: 'myerr' is no kind of failure (timeout, 5xx, "),
+        ({"retry_on": ["connect-failure", "timeout"]}, "retry_on: 'connect-failure' is no kind"),
+        ({"retry_on": ["5XX"]}, "compared by case"),
     ],
 )
 def test_settings_without_effect_are_accepted_with_a_warning(fields: dict[str, JsonValue], words: str) -> None:
-    """What is not wrong and yet not what its author may think is said in the answer."""
+    """What is not wrong and yet not what its author may think is said in the answer; SB-110: a name that can be no error."""
     warnings = read(**fields).warnings
     assert len(warnings) == 1
     assert words in warnings[0]

@@ -334,13 +334,13 @@ class JobCode:
             return "at last"
 
     @activity.defn
-    async def send(self, items: int) -> str:
-        """Send items one by one, from the checkpoint on; the first attempt fails at the sixtieth."""
+    async def send(self, items: int, fails_at: int) -> str:
+        """Send items one by one, from the checkpoint on; the first attempt fails at one of them."""
         with self._called():
             run = current_run()
             begin = run.checkpoint["sent"] if isinstance(run.checkpoint, dict) else 0
             for item in range(begin, items):
-                if run.attempt == 1 and item == 60:
+                if run.attempt == 1 and item == fails_at:
                     raise ConnectionError("it hung up")
                 self.sent.append((run.idempotency_key, item))
                 checkpoint({"sent": item + 1})
@@ -415,6 +415,7 @@ class Harness:
     started: dict[str, WorkflowHandle[Any, Any]] = field(default_factory=dict)
     """As a server that skips time knows them: it does so while the result of one is waited for."""
 
+    breaker: BreakerPolicy = TOUCHY
     catch_up_per_second: float = 0
     """Starts of the catch-up lane; only of jobs whose tuning says that it is paced."""
 
@@ -430,7 +431,7 @@ class Harness:
     async def start_workers(self) -> None:
         """Start the workers of one process."""
         observer = Observer(self.client)
-        admissions = Admissions(self.client, TOUCHY, catch_up_per_second=self.catch_up_per_second)
+        admissions = Admissions(self.client, self.breaker, catch_up_per_second=self.catch_up_per_second)
         control = JobControl(self.client, find_search_attributes=partial(register_search_attributes, self.client))
         mirror: Any = self.mirror
         backfills = BackfillAdmitter(queries=mirror, definitions=mirror, control=control)
