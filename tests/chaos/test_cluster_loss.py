@@ -106,6 +106,7 @@ async def test_every_job_is_restored_and_nothing_runs_twice(
     await eventually(lambda: successes(queries, FAST, at_least=6))
     await eventually(lambda: successes(queries, BACKFILLED, at_least=2))
     await change(client, BACKFILLED, job(IntervalRule(every=timedelta(hours=2)), log, how="permanent"))
+    await eventually(lambda: has_revision(queries, BACKFILLED, 2))
 
     lost_at = await lose_temporal(stack)
     await asyncio.sleep(8)
@@ -166,6 +167,12 @@ async def change(client: Client, job_id: str, definition: JobDefinition) -> None
     """Give a job another definition, as the API does."""
     control = JobControl(client, find_search_attributes=all_known)
     await control.change(ChangeCommand(key="change", definition=definition), tenant="default", job_id=job_id)
+
+
+async def has_revision(queries: Queries, job_id: str, revision: int) -> bool:
+    """Whether the mirror knows of a change."""
+    record = await queries.get_job("default", job_id)
+    return record is not None and record.revision == revision
 
 
 async def check_backfill(queries: Queries, asked: BackfillRecord, log: Path) -> None:
