@@ -14,7 +14,8 @@ from activities.api_key import Scope
 from api.caller import CALLER, NOBODY, Caller
 from api.key_ring import KeyRing
 from api.problem import Forbidden, ForeignPage
-from api.request import is_of_another_site
+from api.request import asked_host, is_of_another_site
+from api.server_address import is_loopback
 
 PREFIX: Final = "/api/v1"
 
@@ -73,7 +74,7 @@ async def admit(request: Request) -> Caller:
     Raises:
         Unauthorized: it has no key that is good.
         Forbidden: its key is not good for this.
-        ForeignPage: there are no keys, and a page of another site would change something.
+        ForeignPage: there are no keys, and a page of another site would change something, or has lent this machine its name.
         Unavailable: nobody knows at the moment.
     """
     route = request.scope.get("route")
@@ -88,6 +89,8 @@ async def admit(request: Request) -> Caller:
         raise Forbidden(needed)
     if not credentials and _is_steered_from_elsewhere(request, path=route.path_format):
         raise ForeignPage("without API keys, a page of another site may change nothing")
+    if not credentials and _is_reached_by_foreign_name(request):
+        raise ForeignPage("without API keys, browsers reach this by localhost or a loopback address only")
     CALLER.set(caller)
     return caller
 
@@ -96,6 +99,11 @@ def _is_steered_from_elsewhere(request: Request, *, path: str) -> bool:
     """Say whether a page of another site asks for a change; the codec says by itself who may ask it."""
     is_change = request.method not in ("GET", "HEAD") and not path.startswith(f"{CODEC}/")
     return is_change and is_of_another_site(request)
+
+
+def _is_reached_by_foreign_name(request: Request) -> bool:
+    """Say whether a browser has asked some name that leads here for now: then its page may pass for ours (DNS rebinding)."""
+    return "sec-fetch-site" in request.headers and not is_loopback(asked_host(request))
 
 
 def _credentials_in(request: Request, *, path: str) -> list[str]:

@@ -151,7 +151,22 @@ def is_of_another_site(request: Request) -> bool:
         return site not in ("same-origin", "none")
     # Of a browser that is years old. One on the way may have changed the host.
     origin = request.headers.get("origin")
-    return origin is not None and urlsplit(origin).netloc != request.headers.get("host")
+    return origin is not None and _netloc(origin) != request.headers.get("host")
+
+
+def asked_host(request: Request) -> str:
+    """Read the host that was asked, by name or address and without its port; empty where it is none."""
+    try:
+        return urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _netloc(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
 
 
 def _read_revision(tag: str) -> int | None:

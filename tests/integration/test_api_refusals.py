@@ -400,6 +400,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "behind a proxy": {"Sec-Fetch-Site": "cross-site"},
     "an old browser": {"Origin": "https://example.com"},
     "a file": {"Origin": "null"},
+    "no address": {"Origin": "http://[::"},
 }
 """What browsers say of a page that is not ours."""
 
@@ -434,6 +435,13 @@ class TestOtherSites:
         preflight = await api.options("/jobs/x", headers=ELSEWHERE[page] | leave)
         assert preflight.status_code == 405
         assert not [name for name in preflight.headers if name.startswith("access-control-")]
+
+    @pytest.mark.parametrize("host", ["example.com:8000", "127.0.0.1.example.com", "[::", ""])
+    async def test_a_name_that_leads_here_for_now_makes_no_page_ours(self, api: httpx.AsyncClient, host: str) -> None:
+        """SB-151: the page of a name that was ours to resolve a moment ago (DNS rebinding) reads and changes nothing."""
+        for method, path in (("GET", "/jobs"), ("POST", "/jobs/x/trigger")):
+            answer = await api.request(method, path, headers={"Host": host, "Sec-Fetch-Site": "same-origin"})
+            assert answer.status_code in (400, 403), f"{method} {path}"
 
     @pytest.mark.parametrize(
         "headers", [{"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}, {"Origin": "self"}, {}]
