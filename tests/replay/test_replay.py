@@ -19,8 +19,6 @@ from workers.worker import WORKFLOWS
 from workflows.contracts import LOGIC_VERSION
 from workflows.job import Tuning
 
-RELEASES = Path(__file__).parents[1] / "release"
-
 
 def name_of(path: Path) -> str:
     """A history's name in a report."""
@@ -43,29 +41,6 @@ def test_this_version_has_recordings_of_all_workflows() -> None:
     """``make record-history`` makes them; each scenario has at least one."""
     names = {path.parent.name: path.name for path in list_histories() if path.name.startswith(f"{LOGIC_VERSION}-")}
     assert names.keys() == {each.__name__ for each in WORKFLOWS}
-
-
-@pytest.mark.parametrize(
-    ("state", "scenario"),
-    {
-        "sleeping": "long-sleep",
-        "changed asleep": "changed-while-sleeping",
-        "running": "plain-fires",
-        "running apart": "detached",
-        "between two attempts": "retry",
-        "buffered": "overlap-buffer-all",
-        "paused": "paused-while-sleeping",
-        "behind an open breaker": "downstream-outage",
-        "without a mirror": "mirror-away",
-        "catching up": "catch-up-run-all",
-    }.items(),
-)
-def test_each_state_of_a_job_was_recorded_by_every_release(state: str, scenario: str) -> None:
-    """SB-126: what a job is in when it is upgraded; all of it replays, above."""
-    for release in sorted(path.parent for path in RELEASES.glob("*/SHA256SUMS")):
-        kept = [Path(line.split()[-1]) for line in (release / "SHA256SUMS").read_text().splitlines()]
-        histories = [path for path in kept if path.parent.name == "JobWorkflow" and path.name.endswith(".json.gz")]
-        assert scenario in {scenario_of(path) for path in histories}, (release.name, state)
 
 
 async def test_a_history_that_does_not_fit_is_noticed() -> None:
