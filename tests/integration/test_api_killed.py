@@ -5,8 +5,10 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+import httpx
 import pytest
 
 from tests.api_server import serving
@@ -31,6 +33,25 @@ def apis(author_stack: ApiStack, tmp_path_factory: pytest.TempPathFactory) -> It
 async def test_a_request_survives_the_death_of_its_api(author_stack: ApiStack, apis: DyingApis, name: str) -> None:
     """SB-082: killed when Temporal has been told and SQL has not. After a pass both agree, and repeated it is done, once."""
     assert await survive(author_stack, apis, OPERATIONS[name], at=TOLD_TEMPORAL)
+
+
+async def race(
+    apis: tuple[httpx.AsyncClient, httpx.AsyncClient],
+    job_id: str,
+    body: Mapping[str, Any],
+    precondition: dict[str, str],
+    *,
+    status: int,
+    revision: int,
+) -> None:
+    """Put a job through both at once, each with a payload of its own: one of them wins."""
+    bodies = [{**body, "payload": number} for number in range(2)]
+    pairs = zip(apis, bodies, strict=True)
+    answers = await asyncio.gather(*(api.put(f"/jobs/{job_id}", json=own, headers=precondition) for api, own in pairs))
+    assert Counter(answer.status_code for answer in answers) == {status: 1, 412: 1}
+    [winner] = [answer.json() for answer in answers if answer.status_code == status]
+    job = (await apis[0].get(f"/jobs/{job_id}")).json()
+    assert (job["payload"], job["revision"]) == (winner["payload"], revision)
 
 
 class TestTwoReplicas:
@@ -63,17 +84,7 @@ class TestTwoReplicas:
         ):
             for _ in range(3):
                 job_id = unique("job")
-                bodies = [{**WEEKLY, "payload": number} for number in range(2)]
-                answers = await asyncio.gather(
-                    *(
-                        api.put(f"/jobs/{job_id}", json=body, headers={"If-None-Match": "*"})
-                        for api, body in zip((first, second), bodies, strict=True)
-                    )
-                )
-                assert Counter(answer.status_code for answer in answers) == {201: 1, 412: 1}
-                [winner] = [answer.json() for answer in answers if answer.status_code == 201]
-                job = (await first.get(f"/jobs/{job_id}")).json()
-                assert (job["payload"], job["revision"]) == (winner["payload"], 1)
+                await race((first, second), job_id, WEEKLY, {"If-None-Match": "*"}, status=201, revision=1)
                 await check_agreement(author_stack, job_id)
 
     async def test_one_of_two_changes_of_the_same_revision_wins(self, author_stack: ApiStack) -> None:
@@ -85,17 +96,7 @@ class TestTwoReplicas:
         ):
             job_id = unique("job")
             assert (await first.put(f"/jobs/{job_id}", json=WEEKLY)).status_code == 201
-            bodies = [{**DAILY, "payload": number} for number in range(2)]
-            answers = await asyncio.gather(
-                *(
-                    api.put(f"/jobs/{job_id}", json=body, headers={"If-Match": '"1"'})
-                    for api, body in zip((first, second), bodies, strict=True)
-                )
-            )
-            assert Counter(answer.status_code for answer in answers) == {200: 1, 412: 1}
-            [winner] = [answer.json() for answer in answers if answer.status_code == 200]
-            job = (await second.get(f"/jobs/{job_id}")).json()
-            assert (job["payload"], job["revision"]) == (winner["payload"], 2)
+            await race((first, second), job_id, DAILY, {"If-Match": '"1"'}, status=200, revision=2)
             await check_agreement(author_stack, job_id)
 
     async def test_a_deletion_and_a_creation_by_turns_leave_one_job(self, author_stack: ApiStack) -> None:
