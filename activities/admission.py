@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 ASK_WITHIN: Final = timedelta(milliseconds=350)
-"""For one question to Temporal: less than the half second that a local activity has."""
+"""For one question to Temporal. An admission may have to ask two."""
 
 TELL_WITHIN: Final = timedelta(seconds=10)
 PROBE_TELLINGS: Final = 6
@@ -86,9 +86,6 @@ FORGET_AFTER: Final = timedelta(hours=1)
 LOOKS_BACK: Final = 2
 """Downstreams that are looked at, each time that one is called, whether they are called no more. One can come at a time."""
 
-WAITS_FOR_A_WORKER: Final = timedelta(days=1)
-"""How long an attempt that was let through may wait before it begins, unless its job says otherwise."""
-
 
 @dataclass
 class Gate:
@@ -101,12 +98,12 @@ class Gate:
     parking: Parking
     """Runs that were parked because it was open."""
 
-    well_since: datetime
-    """When this process met the downstream, or last saw its breaker close. An attempt that began before, and fails, says
-    nothing about how the downstream is now."""
-
     counts: DownstreamCounts
     """Shared with others, where it is none of the first."""
+
+    well_since: datetime = LONG_AGO
+    """When its breaker closed last, as far as this process knows. An attempt that began before, and fails, says nothing about
+    how the downstream is now."""
 
     turns: Places = field(default_factory=Places)
     """Runs that wait for their place among many others, while it is closed."""
@@ -235,27 +232,30 @@ class Admissions:
         gate = self._gate(notice.tenant, notice.downstream, now=now)
         gate.sent.take(notice.run_id)
         gate.out = max(0, gate.out - 1)
+        if not gate.is_known and not notice.ok and not notice.is_void:
+            await self._learn(gate, notice.tenant, notice.downstream, now=now)
         if notice.is_probe:
             await self._end_probe(gate, notice)
+        elif notice.is_void:
+            return Verdict()
         elif notice.ok:
             gate.failures = 0
             gate.answered_at = now
         elif not _is_of_the_past(gate, notice):
             await self._count_failure(gate, notice, now=now)
-        if not notice.wants_retry:
+        is_excused = notice.is_probe or _is_of_the_past(gate, notice)
+        if not notice.wants_retry or (notice.is_last and not is_excused):
             return Verdict()
-        verdict = self._judge(gate, notice, now=now)
+        verdict = self._judge(gate, notice, is_excused=is_excused, now=now)
         gate.counts.verdicts[verdict.kind] += 1
         return verdict
 
     @staticmethod
-    def _judge(gate: Gate, notice: AttemptNotice, *, now: datetime) -> Verdict:
+    def _judge(gate: Gate, notice: AttemptNotice, *, is_excused: bool, now: datetime) -> Verdict:
         """Say what may follow an attempt that has failed and would be retried."""
-        is_excused = notice.is_probe or _is_of_the_past(gate, notice)
-        if notice.is_last and not is_excused:
-            return Verdict()
         if gate.open_until is not None:
-            until = gate.parking.park_until_probed(notice.run_id, open_until=gate.open_until, now=now)
+            park = gate.parking.park_after_probe if notice.is_probe else gate.parking.park_until_probed
+            until = park(notice.run_id, open_until=gate.open_until, now=now)
             return Verdict(kind=VerdictKind.PARK, parked_until=until)
         if is_excused:
             return Verdict(kind=VerdictKind.PARK, parked_until=gate.parking.park_again(notice.run_id, now=now))
@@ -277,7 +277,6 @@ class Admissions:
             budget=RetryBudget(policy=policy),
             pace=Pace(rate=policy.admission_rate, burst=policy.failures_to_open),
             parking=Parking(rate=policy.readmission_rate),
-            well_since=now,
             counts=self._tally.of(tenant, downstream),
         )
 
@@ -356,13 +355,13 @@ class Admissions:
         except RPCError as error:
             # While this was asked, `note_attempt` may have opened the breaker: then the answer is older than that.
             if error.status is RPCStatusCode.NOT_FOUND and gate.open_until == known_before:
-                _close(gate, now=now)
+                _close(gate, at=LONG_AGO if known_before is None else now)
             return
         if described is None:
             return
         if described.status is not WorkflowExecutionStatus.RUNNING:
             if gate.open_until == known_before:
-                _close(gate, now=now)
+                _close(gate, at=described.close_time or now)
             return
         gate.is_known = True
         look = read_breaker_memo(await described.memo(), started_at=described.start_time)
@@ -376,8 +375,8 @@ class Admissions:
 
     async def _end_probe(self, gate: Gate, notice: AttemptNotice) -> None:
         """Tell the breaker how its probe ended. It must hear of it, even if that takes longer than this attempt can wait."""
-        gate.counts.probes_succeeded += notice.ok
-        gate.counts.probes_failed += not notice.ok
+        gate.counts.probes_succeeded += notice.ok and not notice.is_void
+        gate.counts.probes_failed += not notice.ok and not notice.is_void
         gate.probing.discard(notice.run_id)
         telling = asyncio.create_task(self._tell_until_heard(gate, notice))
         self._telling.add(telling)
@@ -385,7 +384,7 @@ class Admissions:
         await asyncio.wait({telling}, timeout=ASK_WITHIN.total_seconds())
 
     async def _tell_until_heard(self, gate: Gate, notice: AttemptNotice) -> None:
-        report = ProbeReport(run_id=notice.run_id, ok=notice.ok)
+        report = ProbeReport(run_id=notice.run_id, ok=notice.ok, is_void=notice.is_void)
         for _ in range(PROBE_TELLINGS):
             answer = await self._ask(UPDATE_END_PROBE, report, notice.tenant, notice.downstream, within=TELL_WITHIN)
             if answer is not None:
@@ -415,7 +414,7 @@ def _parked(until: datetime, *, reason: str) -> Admission:
 
 def _let_out(gate: Gate, request: AdmissionRequest) -> None:
     gate.out += 1
-    gate.out_until = max(gate.out_until, request.now + WAITS_FOR_A_WORKER + request.lasts)
+    gate.out_until = max(gate.out_until, request.now + request.waits + request.lasts)
 
 
 def _is_needed(gate: Gate, *, now: datetime) -> bool:
@@ -436,18 +435,18 @@ def _is_of_the_past(gate: Gate, notice: AttemptNotice) -> bool:
 
 def _take_in(gate: Gate, answer: ProbeAnswer, *, now: datetime) -> None:
     if answer.closed:
-        _close(gate, now=now)
+        _close(gate, at=now)
     else:
         gate.open_until = answer.ask_again_at
 
 
-def _close(gate: Gate, *, now: datetime) -> None:
+def _close(gate: Gate, *, at: datetime) -> None:
     gate.is_known = True
+    gate.well_since = max(gate.well_since, at)
     if gate.open_until is not None:
         gate.open_until = None
         gate.failures = 0
         gate.probing.clear()
-        gate.well_since = now
 
 
 async def _within_bounds(asking: Awaitable[Answer], *, within: timedelta = ASK_WITHIN) -> Answer | None:

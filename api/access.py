@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from activities.api_key import Scope
 from api.caller import CALLER, NOBODY, Caller
 from api.key_ring import KeyRing
-from api.problem import Forbidden, ForeignPage
+from api.problem import CrossSiteRequest, Forbidden
 from api.request import asked_host, is_of_another_site
 from api.server_address import is_loopback
 
@@ -74,7 +74,7 @@ async def admit(request: Request) -> Caller:
     Raises:
         Unauthorized: it has no key that is good.
         Forbidden: its key is not good for this.
-        ForeignPage: there are no keys, and a page of another site would change something, or has lent this machine its name.
+        CrossSiteRequest: there are no keys, and a page of another site asks for a change, or by a name of its own.
         Unavailable: nobody knows at the moment.
     """
     route = request.scope.get("route")
@@ -83,27 +83,30 @@ async def admit(request: Request) -> Caller:
     if needed is None:
         return NOBODY
     ring: KeyRing = request.app.state.key_ring
-    credentials = _credentials_in(request, path=route.path_format)
-    caller = await ring.identify(credentials, now=datetime.now(UTC))
+    caller = await ring.identify(_credentials_in(request, path=route.path_format), now=datetime.now(UTC))
     if not caller.may(needed):
         raise Forbidden(needed)
-    if not credentials and _is_steered_from_elsewhere(request, path=route.path_format):
-        raise ForeignPage("without API keys, a page of another site may change nothing")
-    if not credentials and _is_reached_by_foreign_name(request):
-        raise ForeignPage("without API keys, browsers reach this by localhost or a loopback address only")
+    if caller.key is None:
+        _require_own_site(request, path=route.path_format)
     CALLER.set(caller)
     return caller
 
 
-def _is_steered_from_elsewhere(request: Request, *, path: str) -> bool:
-    """Say whether a page of another site asks for a change; the codec says by itself who may ask it."""
+def _require_own_site(request: Request, *, path: str) -> None:
+    """See that no page of another site has a browser ask, where no key tells the two apart.
+
+    Such a page says whose it is when it asks for a change; the codec says by itself who may ask it. One whose own name leads
+    here for now (DNS rebinding) passes for ours in every way but that name. Raises ``CrossSiteRequest``.
+    """
+    host = asked_host(request)
+    if not is_loopback(host):
+        shown = f"Host: {host!r} is no" if host else "Host: names no"
+        raise CrossSiteRequest(
+            f"{shown} loopback address, nor localhost; by other names this is reached with an API key"
+        )
     is_change = request.method not in ("GET", "HEAD") and not path.startswith(f"{CODEC}/")
-    return is_change and is_of_another_site(request)
-
-
-def _is_reached_by_foreign_name(request: Request) -> bool:
-    """Say whether a browser has asked some name that leads here for now: then its page may pass for ours (DNS rebinding)."""
-    return "sec-fetch-site" in request.headers and not is_loopback(asked_host(request))
+    if is_change and is_of_another_site(request):
+        raise CrossSiteRequest("Sec-Fetch-Site or Origin: a page of another site may change nothing without an API key")
 
 
 def _credentials_in(request: Request, *, path: str) -> list[str]:

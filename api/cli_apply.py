@@ -180,8 +180,11 @@ def _try(step: Step, client: Client) -> HorariumError | None:
 
 
 def _find_alike(overtaken: set[str], requests: Requests, client: Client) -> set[str]:
-    """Find the jobs that somebody else has written meanwhile, and made what their files say."""
-    present = _read_present(client) if overtaken else {}
+    """Find the jobs that somebody else has written, and made what their files say; none where the API does not answer."""
+    try:
+        present = _read_present(client) if overtaken else {}
+    except HorariumError:
+        return set()
     return {
         request.job_id
         for job, request in requests

@@ -113,8 +113,8 @@ class Forbidden(HorariumError):
         self.needed = needed
 
 
-class ForeignPage(HorariumError):
-    """A page of another site has its reader's browser ask for a change, where no key tells the two apart."""
+class CrossSiteRequest(HorariumError):
+    """A page of another site has its reader's browser ask, where no key tells the two apart."""
 
 
 class ForeignPayload(HorariumError):
@@ -187,8 +187,8 @@ _TABLE: Final[tuple[tuple[type[HorariumError], _Kind], ...]] = (
         _Kind(status=HTTPStatus.FORBIDDEN, name="forbidden", title="The API key is not good for this."),
     ),
     (
-        ForeignPage,
-        _Kind(status=HTTPStatus.FORBIDDEN, name="foreign-page", title="The request is of another site's page."),
+        CrossSiteRequest,
+        _Kind(status=HTTPStatus.FORBIDDEN, name="cross-site-request", title="The request is of another site's page."),
     ),
     (
         ForeignPayload,

@@ -27,6 +27,9 @@ class AdmissionRequest(Value):
     lasts: timedelta = timedelta(minutes=5)
     """How long the attempt can take at most, for a probe that is never heard of again."""
 
+    waits: timedelta = timedelta(days=1)
+    """How long it can wait for a worker at most."""
+
     now: datetime = NEVER
     """By the workflow that asks."""
 
@@ -51,6 +54,9 @@ class AttemptNotice(Value):
     is_probe: bool = False
     ok: bool = True
     """The downstream did its part: a success, or an error that is none of its own."""
+
+    is_void: bool = False
+    """Nothing was learned of the downstream: the attempt was cancelled, lost with its worker, or never begun."""
 
     wants_retry: bool = False
     """The attempt failed by the downstream's fault, and may be made again."""
@@ -105,3 +111,5 @@ class ProbeReport(Value):
 
     run_id: str = ""
     ok: bool = True
+    is_void: bool = False
+    """It has told nothing of the downstream; ``ok`` means nothing."""

@@ -105,6 +105,7 @@ async def _ask_admission(order: AttemptOrder, *, now: datetime) -> Admission:
         is_catch_up=_starts_catch_up(order),
         was_parked=run.parkings > 0,
         lasts=definition.timeout + PROBE_SLACK,
+        waits=definition.queue_timeout,
         now=now,
     )
     try:
@@ -132,6 +133,7 @@ async def _note_end(order: AttemptOrder, end: AttemptEnd, *, is_probe: bool, adm
         run_id=run.run_id,
         is_probe=is_probe,
         ok=not at_fault,
+        is_void=end.not_started or end.status in (AttemptStatus.CANCELLED, AttemptStatus.LOST),
         wants_retry=wants_retry and run.max_attempts > 1 and end.status is not AttemptStatus.CANCELLED,
         is_last=not has_attempts_left(run),
         admitted_at=admitted_at,

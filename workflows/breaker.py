@@ -110,6 +110,11 @@ def end_probe(breaker: OpenBreaker, run_id: str, *, ok: bool, now: datetime) -> 
     return None if ok else _reopen(breaker.model_copy(update={"probes": left}), now=now)
 
 
+def give_back_probe(breaker: OpenBreaker, run_id: str) -> OpenBreaker:
+    """Take back a probe that has told nothing of the downstream: the next run that asks may try."""
+    return breaker.model_copy(update={"probes": tuple(probe for probe in breaker.probes if probe.run_id != run_id)})
+
+
 def expire_probes(breaker: OpenBreaker, *, now: datetime) -> OpenBreaker:
     """Count probes that never answered as failed."""
     left = tuple(probe for probe in breaker.probes if probe.expires_at > now)

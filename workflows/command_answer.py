@@ -19,7 +19,7 @@ from workflows.command import (
     ResumeCommand,
     TriggerCommand,
 )
-from workflows.contracts import REVISION_MISMATCH
+from workflows.contracts import INVALID_SCHEDULE, REVISION_MISMATCH
 from workflows.job import Answer, JobDefinition, JobRecord, JobState, Lifecycle, Triggered
 from workflows.outbox import job_record
 
@@ -105,14 +105,14 @@ def answered_record(state: JobState, record: JobRecord) -> JobRecord:
     return record.model_copy(update={"definition": state.definition, "holds": holds})
 
 
-def refuse_command(state: JobState, command: Remembered) -> Refusal | None:
+def refuse_command(state: JobState, command: Remembered, *, now: datetime) -> Refusal | None:
     """Say why a command cannot be carried out, of a job whose next fires are known."""
     if isinstance(command, TriggerCommand) and (reason := refuse_trigger(state, command)):
         return Refusal(reason=reason)
-    return refuse_at_sight(state, command)
+    return refuse_at_sight(state, command, now=now)
 
 
-def refuse_at_sight(state: JobState, command: Remembered) -> Refusal | None:
+def refuse_at_sight(state: JobState, command: Remembered, *, now: datetime) -> Refusal | None:
     """Say why a command cannot be carried out, whatever the next fires are."""
     match command:
         case RegisterCommand():
@@ -125,6 +125,9 @@ def refuse_at_sight(state: JobState, command: Remembered) -> Refusal | None:
             is_steering = not isinstance(command, ChangeCommand)
             if state.lifecycle is Lifecycle.DELETED or (is_steering and state.lifecycle is Lifecycle.COMPLETED):
                 return Refusal(reason=f"The job is {state.lifecycle.value}: it does not fire.")
+            if isinstance(command, ChangeCommand) and command.one_fire is not None and command.one_fire <= now:
+                # By the engine's clock. Afterwards it would be a fire of the past, which is none.
+                return Refusal(reason="never fires: its time has passed", type=INVALID_SCHEDULE)
             return _refuse_other_revision(state, command.expected)
         case HoldCommand():
             is_over = state.lifecycle not in FIRING

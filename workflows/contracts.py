@@ -155,7 +155,7 @@ SEARCH_ATTRIBUTES: Final = (SA_JOB, SA_TENANT, SA_TARGET, SA_STATE, SA_NEXT_FIRE
 LOCAL_ACTIVITY_TIMEOUT: Final = timedelta(milliseconds=500)
 """A local activity holds its workflow task open, and with it every command of the task."""
 
-ADMISSION_TIMEOUT: Final = timedelta(seconds=2)
+ADMISSION_TIMEOUT: Final = timedelta(seconds=1.5)
 """For what is asked of a downstream's breaker, which may have to ask Temporal twice. An answer that came too late to be heard
 would let an attempt through, or count one, as if there were no breaker: of a starved process, one after the other."""
 

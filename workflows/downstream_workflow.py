@@ -10,7 +10,15 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from workflows.admission import DownstreamInput, ProbeReport, ProbeRequest
-    from workflows.breaker import OpenBreaker, ProbeAnswer, ask_for_probe, end_probe, expire_probes, open_breaker
+    from workflows.breaker import (
+        OpenBreaker,
+        ProbeAnswer,
+        ask_for_probe,
+        end_probe,
+        expire_probes,
+        give_back_probe,
+        open_breaker,
+    )
     from workflows.contracts import DOWNSTREAM_WORKFLOW, UPDATE_ASK_PROBE, UPDATE_END_PROBE, UPDATE_RESET_BREAKER
     from workflows.downstream import breaker_memo
 
@@ -63,7 +71,9 @@ class DownstreamWorkflow:
     def end_probe(self, report: ProbeReport) -> ProbeAnswer:
         """Take in how a probe ended."""
         self._changed = True
-        if self._breaker is not None:
+        if self._breaker is not None and report.is_void:
+            self._breaker = give_back_probe(self._breaker, report.run_id)
+        elif self._breaker is not None:
             self._breaker = end_probe(self._breaker, report.run_id, ok=report.ok, now=workflow.now())
         return self._answer()
 

@@ -59,7 +59,6 @@ with workflow.unsafe.imports_passed_through():
     )
     from workflows.contracts import (
         BUSY,
-        INVALID_SCHEDULE,
         JOB_WORKFLOW,
         LOGIC_VERSION,
         SIGNAL_RUN_ENDED,
@@ -224,10 +223,6 @@ class JobWorkflow:
     @change.validator
     def _check_change(self, command: ChangeCommand) -> None:
         self._check(command)
-        passed = command.one_fire is not None and command.one_fire <= workflow.now()
-        if passed and self._find_answer(command) is None:
-            # By the engine's clock. Afterwards it would be a fire of the past, which is none.
-            raise ApplicationError("never fires: its time has passed", type=INVALID_SCHEDULE, non_retryable=True)
 
     @workflow.update(name=UPDATE_PAUSE)
     async def pause(self, command: PauseCommand) -> JobRecord:
@@ -323,7 +318,8 @@ class JobWorkflow:
 
     def _check(self, command: Remembered) -> None:
         """Refuse, without a trace in the history, what cannot be carried out; what was before is answered as before."""
-        refusal = None if self._find_answer(command) else refuse_at_sight(self._state, command)
+        now = workflow.now()
+        refusal = None if self._find_answer(command) else refuse_at_sight(self._state, command, now=now)
         if refusal is not None:
             raise ApplicationError(refusal.reason, type=refusal.type, non_retryable=True)
 
@@ -426,7 +422,7 @@ class JobWorkflow:
 
     async def _carry_out_command(self, command: Remembered) -> bool:
         now = workflow.now()
-        refusal = refuse_command(self._state, command)
+        refusal = refuse_command(self._state, command, now=now)
         triggered: Triggered | None = None
         if refusal is None:
             match command:

@@ -111,6 +111,11 @@ class Parking:
             return self.places.give(run_id, open_until, now=now)
         return self._queue_up(run_id, since=self._first_at + PROBE_TAKES, now=now)
 
+    def park_after_probe(self, run_id: str, *, open_until: datetime, now: datetime) -> datetime:
+        """Say when the run comes back that has tried in vain: behind one other, for it may be the run that is at fault."""
+        self._forget_old_queue(now=now)
+        return self.places.give(run_id, max(open_until, now) + PROBE_TAKES, now=now)
+
     def park_again(self, run_id: str, *, now: datetime) -> datetime:
         """Say when a run comes back that came too soon after others."""
         self._forget_old_queue(now=now)

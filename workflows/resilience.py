@@ -210,7 +210,8 @@ def _retry_or_end(run: Run, end: AttemptEnd, *, definition: JobDefinition, now: 
     match end.verdict.kind:
         case VerdictKind.PARK:
             reason = breaker_is_open(definition.downstream)
-            parked = {"status": RunStatus.PARKED, "reason": reason, "next_attempt_at": end.verdict.parked_until}
+            at = max(end.verdict.parked_until, now + _asked_wait(failure))
+            parked = {"status": RunStatus.PARKED, "reason": reason, "next_attempt_at": at}
             excused = {"excused": run.excused + 1, "parkings": run.parkings + 1}
             return _unless_overdue(run.model_copy(update=parked | excused), definition, now=now)
         case VerdictKind.EXHAUSTED | VerdictKind.RETRY if not has_attempts_left(run):
@@ -222,9 +223,14 @@ def _retry_or_end(run: Run, end: AttemptEnd, *, definition: JobDefinition, now: 
         case _:
             assert_never(end.verdict.kind)
     delay = retry_delay(retry, retries=max(0, run.attempt - run.excused - 1), draw=draw)
-    at = now + max(delay, min(failure.retry_after or delay, LONGEST_RETRY_AFTER))
+    at = now + max(delay, _asked_wait(failure))
     retrying = run.model_copy(update={"status": RunStatus.RETRYING, "next_attempt_at": at, "parkings": 0})
     return _unless_overdue(retrying, definition, now=now)
+
+
+def _asked_wait(failure: Failure) -> timedelta:
+    """Say how long the error asks to be spared."""
+    return min(failure.retry_after or timedelta(0), LONGEST_RETRY_AFTER)
 
 
 def _unless_overdue(run: Run, definition: JobDefinition, *, now: datetime) -> Run:

@@ -419,7 +419,9 @@ class TestOtherSites:
                 for form in ({}, {"Content-Type": "application/x-www-form-urlencoded"}):
                     url = api.base_url.copy_with(path=path)
                     answer = await api.request(method, url, headers=ELSEWHERE[page] | form)
-                    assert problem_in(answer, 403)["type"] == "urn:horarium:problem:foreign-page", f"{method} {path}"
+                    assert problem_in(answer, 403)["type"] == "urn:horarium:problem:cross-site-request", (
+                        f"{method} {path}"
+                    )
                     assert "access-control-allow-origin" not in answer.headers
                     asked += 1
         assert asked >= 40
@@ -437,11 +439,17 @@ class TestOtherSites:
         assert not [name for name in preflight.headers if name.startswith("access-control-")]
 
     @pytest.mark.parametrize("host", ["example.com:8000", "127.0.0.1.example.com", "[::", ""])
-    async def test_a_name_that_leads_here_for_now_makes_no_page_ours(self, api: httpx.AsyncClient, host: str) -> None:
-        """SB-151: the page of a name that was ours to resolve a moment ago (DNS rebinding) reads and changes nothing."""
+    @pytest.mark.parametrize("more", [{}, {"Authorization": "x"}, {"Sec-Fetch-Site": "same-origin"}], ids=str)
+    async def test_a_name_that_leads_here_for_now_makes_no_page_ours(
+        self, api: httpx.AsyncClient, host: str, more: dict[str, str]
+    ) -> None:
+        """SB-151: the page of a name that another site has lent this machine (DNS rebinding) reads and changes nothing. Its
+        browser takes both for one site, sends no word of where it comes from, and any header that the page likes."""
         for method, path in (("GET", "/jobs"), ("POST", "/jobs/x/trigger")):
-            answer = await api.request(method, path, headers={"Host": host, "Sec-Fetch-Site": "same-origin"})
-            assert answer.status_code in (400, 403), f"{method} {path}"
+            headers = {"Host": host, "Origin": f"http://{host}"} | more
+            problem = problem_in(await api.request(method, path, headers=headers), 403)
+            assert problem["type"] == "urn:horarium:problem:cross-site-request", f"{method} {path}"
+            assert str(problem["detail"]).startswith("Host: ")
 
     @pytest.mark.parametrize(
         "headers", [{"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}, {"Origin": "self"}, {}]

@@ -26,7 +26,9 @@ RELEASES = Path(__file__).parents[1] / "release"
 )
 def test_each_state_of_a_job_was_recorded_by_every_release(state: str, scenario: str) -> None:
     """SB-126: what a job is in when it is upgraded; all of it replays, above."""
-    for release in sorted(path.parent for path in RELEASES.glob("*/SHA256SUMS")):
+    releases = sorted(path.parent for path in RELEASES.glob("*/SHA256SUMS"))
+    assert releases
+    for release in releases:
         kept = [Path(line.split()[-1]) for line in (release / "SHA256SUMS").read_text().splitlines()]
         histories = [path for path in kept if path.parent.name == "JobWorkflow" and path.name.endswith(".json.gz")]
         assert scenario in {scenario_of(path) for path in histories}, (release.name, state)

@@ -20,6 +20,7 @@ from workflows.breaker import (
     ask_for_probe,
     end_probe,
     expire_probes,
+    give_back_probe,
     open_breaker,
 )
 from workflows.downstream import breaker_memo
@@ -37,6 +38,7 @@ class Breaker:
     now: datetime = NOON
     breaker: OpenBreaker | None = None
     has_been: bool = False
+    closed_at: datetime | None = None
 
     identity: str = "scheduler"
 
@@ -57,7 +59,7 @@ class Breaker:
         if not self.has_been:
             raise _not_found()
         status = WorkflowExecutionStatus.COMPLETED if self.breaker is None else WorkflowExecutionStatus.RUNNING
-        return SimpleNamespace(status=status, memo=self._memo, start_time=self.now)
+        return SimpleNamespace(status=status, memo=self._memo, start_time=self.now, close_time=self.closed_at)
 
     async def execute_update(self, _: str, argument: ProbeRequest | ProbeReport, **__: object) -> ProbeAnswer:
         """Ask for a probe, or tell of its end."""
@@ -66,7 +68,11 @@ class Breaker:
         if isinstance(argument, ProbeRequest):
             self.breaker, answer = ask_for_probe(self.breaker, argument.run_id, now=self.now, lasts=argument.lasts)
             return answer
-        self.breaker = end_probe(self.breaker, argument.run_id, ok=argument.ok, now=self.now)
+        if argument.is_void:
+            self.breaker = give_back_probe(self.breaker, argument.run_id)
+        else:
+            self.breaker = end_probe(self.breaker, argument.run_id, ok=argument.ok, now=self.now)
+        self.closed_at = self.now if self.breaker is None else None
         return ProbeAnswer(closed=True) if self.breaker is None else ProbeAnswer(ask_again_at=self.breaker.open_until)
 
     def pass_time(self, now: datetime) -> None:
@@ -119,6 +125,7 @@ class Outage:
                 schedulers[0], dies_at = self._scheduler(temporal), None
             if resets_at is not None and now >= NOON + resets_at:
                 temporal.breaker = resets_at = None
+                temporal.closed_at = now
             scheduler = schedulers[number % self.processes]
             if what == "asks":
                 await self._ask(scheduler, now, number, about)

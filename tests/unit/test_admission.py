@@ -134,7 +134,10 @@ async def test_a_breaker_stays_open_whatever_was_asked_before_it_opened() -> Non
     None of them dies of a budget that is used up, as it would if the breaker were closed again."""
     temporal = LateBreaker()
     admissions = Admissions(temporal, BreakerPolicy(failures_to_open=4, budget_floor=2))  # type: ignore[arg-type]
+    temporal.answers.set()
     kinds = [(await fail(admissions, run)).kind for run in ("a", "b")]
+    temporal.answers.clear()
+    temporal.asked.clear()
     asking = asyncio.create_task(fail(admissions, "c"))
     await temporal.asked.wait()
     kinds.append((await fail(admissions, "d")).kind)
@@ -302,7 +305,8 @@ async def test_a_forgotten_breaker_is_asked_about_when_its_downstream_is_called_
 async def test_no_count_falls_when_a_downstream_is_forgotten() -> None:
     """Neither that of one that is told apart nor that of the others; one that is met again counts on."""
     policy = BreakerPolicy(failures_to_open=1, open_for=timedelta(seconds=1))
-    admissions = Admissions(Breakers(), policy)  # type: ignore[arg-type]
+    temporal = Breakers()
+    admissions = Admissions(temporal, policy)  # type: ignore[arg-type]
     names = [f"host-{number}" for number in range(150)]
     for name in names:
         await fail(admissions, "r", downstream=name)
@@ -313,10 +317,59 @@ async def test_no_count_falls_when_a_downstream_is_forgotten() -> None:
         await call(admissions, "other", now=later + timedelta(seconds=number))
     assert known(admissions, now=later) == {"other"}
     assert {key: counts.openings for key, counts in admissions.counts().items()} == before
+    for breaker in temporal.named.values():
+        breaker.breaker, breaker.closed_at = None, NOON
     for name in (names[0], names[-1]):
         await fail(admissions, "r", downstream=name, admitted_at=later, now=later)
     after = admissions.counts()
     assert (after["t", "host-0"].openings, after[None].openings) == (2, 51)
+
+
+async def test_one_run_that_always_fails_does_not_keep_the_breaker_open_for_the_others() -> None:
+    """The downstream is well again and refuses one run alone, the first that was parked. Another one is the next to try."""
+    temporal, policy = Breaker(), BreakerPolicy(failures_to_open=1)
+    admissions = Admissions(temporal, policy)  # type: ignore[arg-type]
+    comes_at = {"poison": (await fail(admissions, "poison")).parked_until}
+    comes_at["other"] = (await admit(admissions, "other", now=NOON)).parked_until
+    tried: list[str] = []
+    while "other" not in tried:
+        assert len(tried) < 3, tried
+        run, now = min(comes_at.items(), key=lambda each: each[1])
+        temporal.pass_time(now)
+        answer = await admit(admissions, run, now=now)
+        comes_at[run] = answer.parked_until
+        if answer.is_probe:
+            tried.append(run)
+            verdict = await fail(admissions, run, admitted_at=now, now=now, is_probe=True, ok=run == "other")
+            comes_at[run] = verdict.parked_until
+    assert tried == ["poison", "other"]
+    assert temporal.breaker is None
+
+
+async def test_a_process_that_has_just_met_a_downstream_excuses_nothing() -> None:
+    """Nor does it judge an attempt that another one let through, before the breaker closed, by what the downstream is now."""
+    temporal = Breaker()
+    admissions = Admissions(temporal, BreakerPolicy())  # type: ignore[arg-type]
+    later = NOON + timedelta(minutes=1)
+    assert (await fail(admissions, "a", now=later)).kind is VerdictKind.RETRY
+    temporal.has_been, temporal.closed_at = True, NOON + timedelta(seconds=30)
+    another = Admissions(temporal, BreakerPolicy())  # type: ignore[arg-type]
+    assert (await fail(another, "b", now=later)).kind is VerdictKind.PARK
+    assert (await fail(another, "c", admitted_at=NOON + timedelta(seconds=31), now=later)).kind is VerdictKind.RETRY
+
+
+async def test_a_probe_that_tells_nothing_is_given_back() -> None:
+    """It was cancelled, lost with its worker, or never begun: the breaker stays open, no longer than it was, for the next."""
+    temporal, policy = Breaker(), BreakerPolicy(failures_to_open=1)
+    admissions = Admissions(temporal, policy)  # type: ignore[arg-type]
+    await fail(admissions, "a")
+    reopens = NOON + policy.open_for
+    temporal.pass_time(reopens)
+    assert (await admit(admissions, "a", now=reopens)).is_probe
+    assert (await fail(admissions, "a", now=reopens, is_probe=True, is_void=True)).kind is VerdictKind.RETRY
+    assert temporal.breaker is not None
+    assert (temporal.breaker.openings, temporal.breaker.open_until, temporal.breaker.probes) == (1, reopens, ())
+    assert (await admit(admissions, "b", now=reopens)).is_probe
 
 
 async def admit(
@@ -341,6 +394,8 @@ async def fail(
     now: datetime = NOON,
     is_last: bool = False,
     is_probe: bool = False,
+    is_void: bool = False,
+    ok: bool = False,
 ) -> Verdict:
     """Tell of an attempt that has failed, and may be made again."""
     notice = AttemptNotice(
@@ -348,8 +403,9 @@ async def fail(
         downstream=downstream,
         run_id=run_id,
         is_probe=is_probe,
-        ok=False,
-        wants_retry=True,
+        ok=ok or is_void,
+        is_void=is_void,
+        wants_retry=not ok and not is_void,
         is_last=is_last,
         admitted_at=admitted_at,
         now=now,

@@ -6,7 +6,8 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 
 from tests.records import NOON
 from workflows.command import ChangeCommand, HoldCommand, ReleaseCommand, TriggerCommand
-from workflows.command_answer import ANSWERS_KEPT, answer_command, answered_record, find_answer
+from workflows.command_answer import ANSWERS_KEPT, answer_command, answered_record, find_answer, refuse_command
+from workflows.contracts import INVALID_SCHEDULE
 from workflows.hold import REASON_LIMIT
 from workflows.job import Hold, JobDefinition, JobState, Lifecycle, Triggered
 
@@ -57,3 +58,13 @@ def test_telling_a_job_of_holds_pushes_out_no_answer() -> None:
         assert held.record.version == state.version == version + 1
         state, _ = answer_command(state, ReleaseCommand(key=f"h{number}", hold_id="h_0"), now=at)
     assert find_answer(state, trigger) == told
+
+
+def test_a_change_to_one_time_is_refused_whenever_it_is_carried_out_too_late() -> None:
+    """It was in time when it was asked for, and had to wait for a planner. Else the job would complete without a word."""
+    command = ChangeCommand(key="c", definition=JobDefinition(), one_fire=NOON)
+    state = JobState(job_id="report")
+    assert refuse_command(state, command, now=NOON - timedelta(microseconds=1)) is None
+    refusal = refuse_command(state, command, now=NOON)
+    assert refusal is not None
+    assert (refusal.type, refusal.reason) == (INVALID_SCHEDULE, "never fires: its time has passed")

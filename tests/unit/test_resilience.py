@@ -144,6 +144,13 @@ def test_a_run_is_parked_by_the_name_of_its_downstream_and_its_attempt_is_excuse
     assert after.next_attempt_at == NOON + timedelta(minutes=1)
 
 
+def test_a_parked_run_does_not_come_back_before_the_error_says() -> None:
+    """``Retry-After`` counts for it as for a retry."""
+    failure = Failure(type="HttpStatus503", retry_after=timedelta(minutes=2))
+    end = ended(AttemptStatus.FAILED, failure=failure, verdict=_verdict(VerdictKind.PARK))
+    assert settle(dispatched(attempt=2), end, downstream="bank").next_attempt_at == NOON + timedelta(seconds=123)
+
+
 def test_a_run_whose_retry_has_no_budget_is_dead_at_once() -> None:
     """It can be redriven when its downstream is well."""
     end = ended(AttemptStatus.FAILED, failure=Failure(type="ConnectionError"), verdict=_verdict(VerdictKind.EXHAUSTED))
