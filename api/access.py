@@ -15,7 +15,7 @@ from api.caller import CALLER, NOBODY, Caller
 from api.key_ring import KeyRing
 from api.problem import CrossSiteRequest, Forbidden
 from api.request import asked_host, is_of_another_site
-from api.server_address import is_loopback
+from api.server_address import may_be_lent
 
 PREFIX: Final = "/api/v1"
 
@@ -99,10 +99,9 @@ def _require_own_site(request: Request, *, path: str) -> None:
     here for now (DNS rebinding) passes for ours in every way but that name. Raises ``CrossSiteRequest``.
     """
     host = asked_host(request)
-    if not is_loopback(host):
-        shown = f"Host: {host!r} is no" if host else "Host: names no"
+    if may_be_lent(host):
         raise CrossSiteRequest(
-            f"{shown} loopback address, nor localhost; by other names this is reached with an API key"
+            f"Host: {host!r} may be a name of another site; without an API key, ask localhost or an address"
         )
     is_change = request.method not in ("GET", "HEAD") and not path.startswith(f"{CODEC}/")
     if is_change and is_of_another_site(request):

@@ -438,7 +438,7 @@ class TestOtherSites:
         assert preflight.status_code == 405
         assert not [name for name in preflight.headers if name.startswith("access-control-")]
 
-    @pytest.mark.parametrize("host", ["example.com:8000", "127.0.0.1.example.com", "[::", ""])
+    @pytest.mark.parametrize("host", ["example.com:8000", "127.0.0.1.example.com", "Example.COM.", "localhost.example"])
     @pytest.mark.parametrize("more", [{}, {"Authorization": "x"}, {"Sec-Fetch-Site": "same-origin"}], ids=str)
     async def test_a_name_that_leads_here_for_now_makes_no_page_ours(
         self, api: httpx.AsyncClient, host: str, more: dict[str, str]
@@ -450,6 +450,14 @@ class TestOtherSites:
             problem = problem_in(await api.request(method, path, headers=headers), 403)
             assert problem["type"] == "urn:horarium:problem:cross-site-request", f"{method} {path}"
             assert str(problem["detail"]).startswith("Host: ")
+
+    @pytest.mark.parametrize(
+        "host",
+        ["localhost:8000", "api.localhost", "127.0.0.2", "[::1]:8000", "192.0.2.1", "horarium", "localhost.", "[::"],
+    )
+    async def test_a_name_that_no_other_site_has_is_ours(self, api: httpx.AsyncClient, host: str) -> None:
+        """As in a browser on this machine, and behind a tunnel to it."""
+        assert (await api.get("/jobs", headers={"Host": host})).status_code == 200
 
     @pytest.mark.parametrize(
         "headers", [{"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}, {"Origin": "self"}, {}]
