@@ -294,7 +294,16 @@ PREVIEW_BODY: Final = _json_body(
     {
         "anyOf": [
             {"$ref": f"{_SCHEMAS}PreviewBody"},
-            {"type": "array", "items": {"$ref": f"{_SCHEMAS}PreviewBody"}, "maxItems": 1_000},
+            {
+                "type": "array",
+                "items": {
+                    "anyOf": [
+                        {"$ref": f"{_SCHEMAS}PreviewBody"},
+                        {"description": "Anything else: the answer has a problem in its place."},
+                    ]
+                },
+                "maxItems": 1_000,
+            },
         ]
     },
     _PREVIEW_EXAMPLES,
