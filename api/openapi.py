@@ -3,6 +3,7 @@
 Bodies are read by ``body`` and not by FastAPI, so their schemas are put into the document here.
 """
 
+from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
@@ -414,8 +415,8 @@ def _describe(app: FastAPI) -> Document:
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas.update(definitions["$defs"])
     schemas["JobPatch"] = _patch_of(schemas["JobBody"])
-    for model in _BODIES:
-        if issubclass(model, Body):
+    for model in _list_bodies(Body):
+        if model.__name__ in schemas:
             schemas[model.__name__] = _with_nulls(schemas[model.__name__], model)
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
@@ -438,12 +439,20 @@ def _describe_access(operation: Document, *, method: str, path: str) -> None:
         operation["responses"].setdefault(str(int(status)), _problem(status))
 
 
+def _list_bodies(parent: type[Body]) -> Iterator[type[Body]]:
+    """List all that are read as bodies, or as parts of them."""
+    for model in parent.__subclasses__():
+        yield model
+        yield from _list_bodies(model)
+
+
 def _with_nulls(schema: Document, model: type[Body]) -> Document:
     """Describe that null is as good as leaving a field out, where it is."""
     fields = dict(schema["properties"])
     for name in model.model_fields.keys() & fields.keys() - {*schema.get("required", ()), *model.keeps_null}:
         is_nullable = {"type": "null"} in fields[name].get("anyOf", ())
-        if not is_nullable:
+        # A constant tells which of several models is meant.
+        if not is_nullable and "const" not in fields[name]:
             kept = {key: fields[name][key] for key in ("default", "description", "title") if key in fields[name]}
             told = {key: value for key, value in fields[name].items() if key not in kept}
             fields[name] = {"anyOf": [told, {"type": "null"}], **kept}

@@ -258,7 +258,16 @@ class TestDeadLetters:
         assert places_in(problem) == [place]
 
     @pytest.mark.parametrize(
-        "query", ["limit=0", "redriven=maybe", "label=x", "from=yesterday", "reason=" + "x" * 201, "status=dead"]
+        "query",
+        [
+            "limit=0",
+            "redriven=maybe",
+            "label=x",
+            "from=yesterday",
+            "from=-7.7e-228",
+            "reason=" + "x" * 201,
+            "status=dead",
+        ],
     )
     async def test_a_parameter_of_the_list_that_means_nothing_is_refused(
         self, api: httpx.AsyncClient, query: str
