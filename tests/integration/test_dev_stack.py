@@ -103,8 +103,12 @@ def dev(
 
 
 def free_ports() -> dict[str, int]:
-    """Choose ports for a stack."""
-    return {name: free_port() for name in ("temporal-port", "ui-port", "api-port")}
+    """Choose ports for a stack, no two of them the same."""
+    names = ("temporal-port", "ui-port", "api-port")
+    ports: set[int] = set()
+    while len(ports) < len(names):
+        ports.add(free_port())
+    return dict(zip(names, ports, strict=True))
 
 
 async def are_gone(processes: list[psutil.Process]) -> None:

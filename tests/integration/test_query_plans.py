@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from activities.database import open_database
 from activities.downstream_store import DownstreamStore
 from activities.mirror_survey import MirrorSurveyor
-from activities.mirror_writer import MirrorWriter
+from activities.mirror_writer import MirrorWriter, WriterOptions
 from activities.partition import create_partitions, months_of
 from activities.queries import FAILED, JobFilter, Queries, RunFilter
 from tests.records import NOON, job_record, minute
@@ -96,7 +96,7 @@ async def _plan(engine: AsyncEngine, explain: str, statement: Statement) -> str:
 
 async def call_bank(url: str) -> None:
     """Write a job that calls a downstream, so that there is something to be completed."""
-    writer = MirrorWriter(url)
+    writer = MirrorWriter(url, options=WriterOptions(budget=timedelta(seconds=10)))
     await writer.write(MirrorBatch(job=job_record(definition=JobDefinition(downstream="bank"))))
     await writer.close()
 
