@@ -8,10 +8,11 @@ from typing import Final
 
 from temporalio.common import SearchAttributeKey
 
-LOGIC_VERSION: Final = 1
+LOGIC_VERSION: Final = 2
 """Raised at continue-as-new only; one line a version below.
 
 1: the first.
+2: no timer shortly before that of a fire; pauses of an absent mirror differ from job to job (``workflows/logic.py``).
 """
 
 SCHEDULER_TASK_QUEUE: Final = "horarium-scheduler"

@@ -6,10 +6,11 @@ Owns the shapes and their defaults. Decisions about them are in ``policies`` and
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from workflows.alert_rule import AlertRules, Expectation
 from workflows.backfill_record import BackfillRecord
+from workflows.contracts import LOGIC_VERSION
 from workflows.run import Attempt, Outcome, Run
 from workflows.schedule import Fire, FireRange, FireSurvey, Schedule
 from workflows.target import ActivityTarget, Target
@@ -542,11 +543,15 @@ class JobState(Value):
     answers: tuple[Answer, ...] = ()
     """The last hundred, oldest first."""
 
+    logic: int = Field(default=LOGIC_VERSION, exclude=True)
+    """Logic version of the workflow run that holds this state, which does not cross to the next one. Where a release decides
+    otherwise when a timer is set, a run that an earlier one began goes on as it began."""
+
 
 class JobInput(Value):
     """Input of ``JobWorkflow``."""
 
-    logic_version: int = 1
+    logic_version: int = LOGIC_VERSION
     state: JobState = JobState()
     sleep_until: datetime | None = None
     """When the run was to begin; an update may have woken it earlier."""

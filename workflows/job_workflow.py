@@ -96,6 +96,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from workflows.lifecycle import begin, delete_job, register_again
     from workflows.listing import show_in_list, show_standing
+    from workflows.logic import decides_as_now
     from workflows.outbox import is_empty, rows_of_job, rows_of_run
     from workflows.plan_asker import PlanAsker
     from workflows.record_sender import RecordSender
@@ -134,7 +135,7 @@ class JobWorkflow:
     def __init__(self, given: JobInput) -> None:
         if given.logic_version > LOGIC_VERSION:
             raise RuntimeError(f"This worker knows logic version {LOGIC_VERSION}; the job is at {given.logic_version}.")
-        self._state: JobState = given.state
+        self._state: JobState = given.state.model_copy(update={"logic": given.logic_version})
         self._sleep_until = given.sleep_until
         """When this run was to begin, if it was woken before; it sleeps the long way no less far than that."""
 
@@ -521,7 +522,7 @@ class JobWorkflow:
         self._fire_alarm.set([wake for wake in wakes if wake > now])
         house = (*self._runs.look_times(), self._sender.next_try_at(), self._planner.again_at)
         to_come = (at for at in house if at is not None and at > now)
-        self._house_alarm.set(sorted(away_from(wakes, to_come))[:1])
+        self._house_alarm.set(sorted(away_from(wakes, to_come) if decides_as_now(self._state) else to_come)[:1])
 
     def _is_over(self) -> bool:
         state = self._state

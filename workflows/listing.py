@@ -4,6 +4,7 @@ from temporalio import workflow
 
 from workflows.contracts import SA_LAST_OUTCOME, SA_NEXT_FIRE, SA_STATE
 from workflows.job import JobState
+from workflows.logic import decides_as_now
 from workflows.visibility import job_search_attributes, standing_memo
 from workflows.wake import is_held_up
 
@@ -16,7 +17,8 @@ def show_in_list(state: JobState) -> None:
     wanted, shown = job_search_attributes(state), workflow.info().typed_search_attributes
     fire, now = shown.get(SA_NEXT_FIRE), workflow.now()
     lacks_fire = wanted.get(SA_NEXT_FIRE) is not None and fire is None
-    shows_old_fire = fire is not None and fire <= now and is_held_up(state, now=now)
+    is_old_fire = fire is not None and fire <= now and is_held_up(state, now=now)
+    shows_old_fire = is_old_fire and decides_as_now(state)
     misleads = any(shown.get(key) != wanted.get(key) for key in (SA_LAST_OUTCOME, SA_STATE))
     if lacks_fire or shows_old_fire or misleads:
         changes = [pair.key.value_set(pair.value) for pair in wanted]

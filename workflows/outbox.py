@@ -17,6 +17,7 @@ from workflows.job import (
     MirrorBatch,
     RunRecord,
 )
+from workflows.logic import decides_as_now
 from workflows.run import Attempt, Run
 from workflows.visibility import last_outcome, next_fire
 
@@ -109,13 +110,15 @@ def oldest(outbox: MirrorBatch, count: int) -> MirrorBatch:
     return up_to(outbox, versions[min(count, len(versions)) - 1]) if versions else MirrorBatch()
 
 
-def mirror_pause(*, job_id: str, is_first: bool) -> timedelta:
+def mirror_pause(state: JobState, *, is_first: bool) -> timedelta:
     """Say how long a mirror that has taken nothing is left alone: about ten seconds at first, then about twenty.
 
     A hash of the job's id makes it up to a third less or more. All jobs of a process fail in the same moment, and would try
-    again in the same moment.
+    again in the same moment. Runs that the first logic version began always wait for ten seconds.
     """
-    share = crc32(job_id.encode()) / 2**32
+    if not decides_as_now(state):
+        return FIRST_PAUSE
+    share = crc32(state.job_id.encode()) / 2**32
     return (FIRST_PAUSE if is_first else LATER_PAUSE) * (0.7 + 0.6 * share)
 
 

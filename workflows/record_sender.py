@@ -212,7 +212,7 @@ class RecordSender:
         self._write(state.model_copy(update={"outbox": without(state.outbox, sent)}))
 
     def _leave_mirror_alone(self) -> None:
-        pause = mirror_pause(job_id=self._read().job_id, is_first=self.send_again_at is None)
+        pause = mirror_pause(self._read(), is_first=self.send_again_at is None)
         self.send_again_at = workflow.now() + pause
 
 
