@@ -19,7 +19,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, GetSyste
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import GrpcCompression, RPCError, RPCStatusCode
 
 from workers.call_trace import client_interceptors, client_plugins
 from workers.encryption import encrypted
@@ -93,7 +93,9 @@ async def connect(settings: Settings, *, name: str, patience: timedelta | None =
     converter = encrypted(DATA_CONVERTER, settings)
 
     async def open_client_now() -> Client:
-        return await _open(options, converter, identity=identity_of(name), lazy=False)
+        return await _open(
+            options, converter, identity=identity_of(name), lazy=False, compressed=settings.temporal_compression
+        )
 
     async with asyncio.timeout(None if patience is None else patience.total_seconds()):
         return await _when_there(open_client_now, what=f"server {options.get('target_host')}")
@@ -105,7 +107,9 @@ async def open_client(settings: Settings, *, name: str) -> Client:
     Raises ``InvalidSettings``.
     """
     options, converter = connect_options(settings), encrypted(DATA_CONVERTER, settings)
-    return await _open(options, converter, identity=identity_of(name), lazy=True)
+    return await _open(
+        options, converter, identity=identity_of(name), lazy=True, compressed=settings.temporal_compression
+    )
 
 
 def connect_options(settings: Settings) -> ClientConnectConfig:
@@ -171,13 +175,16 @@ async def _when_there(ask: Callable[[], Awaitable[Answer]], *, what: str) -> Ans
         await asyncio.sleep(TRY_EVERY.total_seconds())
 
 
-async def _open(options: ClientConnectConfig, converter: DataConverter, *, identity: str, lazy: bool) -> Client:
+async def _open(
+    options: ClientConnectConfig, converter: DataConverter, *, identity: str, lazy: bool, compressed: bool
+) -> Client:
     try:
         return await Client.connect(
             **options,
             data_converter=converter,
             identity=identity,
             lazy=lazy,
+            grpc_compression=GrpcCompression.GZIP if compressed else GrpcCompression.NONE,
             interceptors=client_interceptors(),
             plugins=client_plugins(),
         )

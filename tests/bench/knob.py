@@ -37,6 +37,10 @@ def _set(name: str, value: int, column: Column = T) -> Setting:
     return Setting(name=name, value=str(value), column=column, settings={name: str(value)})
 
 
+def _switch(name: str, column: Column = T) -> Setting:
+    return Setting(name=name, value="on", column=column, settings={name: "true"})
+
+
 def _alter(name: str, value: str, column: Column = T) -> Setting:
     return Setting(name=name, value=value, column=column, altered=f"{name}={value}")
 
@@ -57,14 +61,14 @@ KNOBS: Final = (
     _alter("encryption", "on"),
     _alter("loop", "asyncio"),
     _alter("garbage", "everything"),
-    _alter("sandbox", "off"),
+    _switch("workflow_sandbox"),
+    _switch("temporal_compression"),
     Setting(column=L),
     _set("batch_size", 1, L),
     _set("workflow_task_slots", 100, L),
     _alter("contexts", "asked", L),
-    _alter("modules", "compiled each time", L),
     _alter("encryption", "on", L),
-    _alter("sandbox", "off", L),
+    _switch("workflow_sandbox", L),
 )
 """The threshold between the two sleeps is the difference between the two columns as they come."""
 
