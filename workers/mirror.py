@@ -23,9 +23,8 @@ from activities.reconcile import ReconcileOptions, Reconciler
 from activities.restore import RestoreOptions, Restorer
 from activities.schema import migrate
 from workers.connection import enter_namespace, register_search_attributes
-from workers.projection import RECORDING, Projector
+from workers.projection import Projector
 from workers.rebuild import Rebuilder, RebuildReport
-from workers.sandbox import keep_compiled
 from workers.settings import InvalidSettings, Settings, variable_of
 from workflows.reconciliation import PurgeReport, ReconcileReport
 
@@ -84,7 +83,6 @@ async def reconcile(settings: Settings, options: ReconcileOptions) -> ReconcileR
 
 async def rebuild(settings: Settings, *, tell: Callable[[RebuildReport], None]) -> RebuildReport:
     """Fill the mirror, for an operator. Waits and raises as ``reconcile`` does."""
-    keep_compiled(RECORDING)
     async with _opened(settings) as (client, writer, parts):
         definitions = BackfillDefinitions(parts.engine, limit=PATIENCE)
         try:

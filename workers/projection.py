@@ -28,7 +28,7 @@ from temporalio.worker import (
 
 from activities.job_listing import answering
 from horarium.encrypted_payload import CannotDecrypt
-from workers.sandbox import strict_runner
+from workers.workflow_runner import plain_runner
 from workflows.backfill import BackfillState
 from workflows.backfill_workflow import BackfillWorkflow
 from workflows.contracts import BACKFILL_WORKFLOW, JOB_WORKFLOW, RECORD_EVENTS, RECORDS_WORKFLOW, RUN_WORKFLOW
@@ -100,7 +100,7 @@ class Projector:
             workflows=RECORDING,
             workflow_task_executor=self._threads,
             data_converter=self._converter,
-            workflow_runner=strict_runner(),
+            workflow_runner=plain_runner(),
             interceptors=[collector],
         )
         replayable = [history for history in histories if _has_decided(history)]

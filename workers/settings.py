@@ -182,6 +182,9 @@ class Settings(BaseSettings):
     temporal_namespace: str | None = None
     """Default: Temporal's own environment and profile; without these, ``default``."""
 
+    temporal_compression: bool = False
+    """Whether what goes to Temporal and back is compressed (gzip): less traffic, more processor time on both sides."""
+
     encryption_keys_file: Path | None = None
     """File of the keys that payloads in Temporal are encrypted with, the same for all processes: ``docs/encryption.md``. Default:
     nothing is encrypted."""
@@ -211,6 +214,9 @@ class Settings(BaseSettings):
     max_cached_workflows: Annotated[int, Field(ge=10)] = 1000
     """Jobs kept in memory between two decisions, 90 to 130 KB each. At least ``workflow_task_slots``; below 1,000 a burst
     of fires makes workers read histories again and again."""
+
+    workflow_sandbox: bool = False
+    """Whether workflows run in Temporal's sandbox, which costs most of what it finds in tests: ``docs/performance.md``."""
 
     http_allow: Annotated[Names, AfterValidator(_check_allowance)] = ()
     """Hosts, addresses and networks, such as ``hooks.internal,10.1.0.0/16``, that jobs with an ``http`` target may reach although

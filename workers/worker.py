@@ -48,9 +48,9 @@ from workers.activity_module import load_job_activities
 from workers.connection import Namespace, enter_namespace, register_search_attributes
 from workers.effects import open_effects
 from workers.mirror import open_parts
-from workers.sandbox import keep_compiled, strict_runner
 from workers.settings import InvalidSettings, Role, Settings, variable_of
 from workers.telemetry import open_telemetry
+from workers.workflow_runner import plain_runner, strict_runner
 from workflows.alert_workflow import AlertWorkflow
 from workflows.backfill_workflow import BackfillWorkflow
 from workflows.bulk_redrive_workflow import BulkRedriveWorkflow
@@ -125,7 +125,6 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
     Waits for Temporal as long as it takes. Raises ``InvalidSettings``, ``ServerTooOld``, and what makes a worker fail
     beyond repair.
     """
-    keep_compiled(WORKFLOWS)
     jobs = _load_jobs(settings) if _runs_jobs(settings) else []
     name = f"horarium-{settings.role}"
     async with (
@@ -223,7 +222,7 @@ def _workflow_worker(
         workflows=WORKFLOWS,
         activities=[*local, *jobs],
         no_remote_activities=not jobs,
-        workflow_runner=strict_runner(),
+        workflow_runner=strict_runner() if settings.workflow_sandbox else plain_runner(),
         interceptors=interceptors,
         # Plans wait for no job: there is a thread for each slot of both.
         activity_executor=ThreadPoolExecutor(settings.job_slots + settings.local_activity_slots, "activity"),
@@ -234,6 +233,8 @@ def _workflow_worker(
         workflow_task_poller_behavior=WORKFLOW_POLLERS,
         activity_task_poller_behavior=PollerBehaviorAutoscaling(),
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
+        # There is no such storage. With more, the SDK makes a task of each value.
+        max_workflow_task_external_storage_concurrency=1,
         max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
         default_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
         graceful_shutdown_timeout=settings.graceful_shutdown,

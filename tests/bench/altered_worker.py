@@ -1,4 +1,4 @@
-"""A worker with something altered in its code that no setting changes: ``python -m tests.bench.altered_worker sandbox=off``."""
+"""A worker with something altered in its code that no setting changes: ``python -m tests.bench.altered_worker loop=asyncio``."""
 
 import asyncio
 import os
@@ -9,7 +9,6 @@ from pathlib import Path
 
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import PollerBehaviorAutoscaling, UnsandboxedWorkflowRunner
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 import workers.connection
 import workers.process
@@ -17,7 +16,6 @@ import workers.worker
 from horarium.encryption_keys import VARIABLE, draw_key
 from workers.__main__ import serve_until_signalled
 from workers.process import run_process, settings_of_environment
-from workers.sandbox import strict_runner
 
 
 def alter(what: str) -> None:
@@ -28,14 +26,9 @@ def alter(what: str) -> None:
         case "sticky_timeout=10s":
             vars(workers.worker)["STICKY_TIMEOUT"] = timedelta(seconds=10)
         case "contexts=asked":
-            runner = SandboxedWorkflowRunner(restrictions=strict_runner().restrictions)
-            vars(workers.worker)["strict_runner"] = lambda: runner
+            vars(workers.worker)["plain_runner"] = UnsandboxedWorkflowRunner
         case "converter=pydantic":
             vars(workers.connection)["DATA_CONVERTER"] = pydantic_data_converter
-        case "modules=compiled each time":
-            vars(workers.worker)["keep_compiled"] = lambda _: None
-            sys.dont_write_bytecode = True
-            sys.pycache_prefix = tempfile.mkdtemp(prefix="horarium-bench-")
         case "loop=asyncio":
             vars(workers.process)["uvloop"] = asyncio
         case "garbage=everything":
@@ -44,8 +37,6 @@ def alter(what: str) -> None:
             file = Path(tempfile.mkdtemp(prefix="horarium-bench-"), "keys")
             file.write_text(draw_key("bench"))
             os.environ[VARIABLE] = str(file)
-        case "sandbox=off":
-            vars(workers.worker)["strict_runner"] = UnsandboxedWorkflowRunner
         case _:
             raise ValueError(what)
 

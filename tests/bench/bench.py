@@ -40,7 +40,7 @@ from tests.bench.statistic import median
 PATIENCE = 3
 """Times as long as planned, and a minute, a step may take."""
 
-SLEEPERS_SHARE = 0.7
+SLEEPERS_SHARE = 0.5
 """Fires a second that sleepers are due at, of those that jobs on the long sleep held: that was for seconds, this for minutes."""
 
 SLEEPERS_FASTEST = 50

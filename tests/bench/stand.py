@@ -228,7 +228,7 @@ class Stand:
 
 
 def _with_bytecode(variables: dict[str, str]) -> dict[str, str]:
-    """Let workers keep compiled modules, as they do in production: the sandbox loads the workflow's for each job that wakes."""
+    """Let workers keep compiled modules, as they do in production: in the sandbox, each job that wakes loads the workflow's."""
     return {name: value for name, value in variables.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 

@@ -29,7 +29,7 @@ from horarium.clock import now, reading
 from tests.eventually import eventually
 from tests.temporal_servers import unique
 from workers.devserver import DevServer
-from workers.sandbox import strict_runner
+from workers.workflow_runner import strict_runner
 from workflows.catalogue import Catalogue, WorkerVersion
 from workflows.catalogue_workflow import ANNOUNCEMENTS_A_RUN, CatalogueWorkflow
 
@@ -63,7 +63,7 @@ class LongSleep:
 
 @asynccontextmanager
 async def scheduler(client: Client) -> AsyncIterator[None]:
-    """Run the catalogues, in the sandbox that is used in production."""
+    """Run the catalogues, in the sandbox."""
     async with Worker(
         client, task_queue=CATALOGUE_TASK_QUEUE, workflows=[CatalogueWorkflow], workflow_runner=strict_runner()
     ):

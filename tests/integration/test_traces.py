@@ -16,7 +16,7 @@ from temporalio.worker import Replayer
 from tests.eventually import eventually
 from tests.otlp_receiver import OtlpReceiver, SeenSpan, receiving
 from tests.telemetry_stack import TelemetryStack, telling
-from workers.sandbox import strict_runner
+from workers.workflow_runner import strict_runner
 from workflows.job_workflow import JobWorkflow
 
 AT_ONCE = {"OTEL_BSP_SCHEDULE_DELAY": "100", "OTEL_METRIC_EXPORT_INTERVAL": "500"}

@@ -18,8 +18,8 @@ from temporalio.worker import Worker
 from horarium.catalogue import ANNOUNCE, CATALOGUE_WORKFLOW, catalogue_workflow_id
 from tests.eventually import eventually
 from tests.temporal_servers import unique
-from workers.sandbox import strict_runner
 from workers.worker import WORKFLOWS
+from workers.workflow_runner import strict_runner
 from workflows.admission import DownstreamInput, ProbeReport, ProbeRequest
 from workflows.alert import Alert
 from workflows.alert_rule import AlertKind

@@ -14,8 +14,8 @@ import workflows.fire_times
 import workflows.planner
 from tests.replay.recordings import HISTORIES, history_path, list_histories, read_history, scenario_of
 from tests.workflow.harness import SLEEPY, job, kinds_of, running
-from workers.sandbox import strict_runner
 from workers.worker import WORKFLOWS
+from workers.workflow_runner import strict_runner
 from workflows.contracts import LOGIC_VERSION
 from workflows.job import Tuning
 
@@ -26,7 +26,7 @@ def name_of(path: Path) -> str:
 
 
 async def replay(history: WorkflowHistory) -> None:
-    """Replay one history, in production's sandbox. Raises what does not fit."""
+    """Replay one history, in the sandbox. Raises what does not fit."""
     replayer = Replayer(workflows=WORKFLOWS, data_converter=pydantic_data_converter, workflow_runner=strict_runner())
     await replayer.replay_workflow(history)
 

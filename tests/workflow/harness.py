@@ -399,7 +399,9 @@ class Harness:
     code: JobCode = field(default_factory=JobCode)
     alerts: AlertReceiver = field(default_factory=AlertReceiver)
     settings: Settings = field(
-        default_factory=lambda: Settings(local_activity_slots=20, job_slots=50, graceful_shutdown=timedelta(0))
+        default_factory=lambda: Settings(
+            local_activity_slots=20, job_slots=50, graceful_shutdown=timedelta(0), workflow_sandbox=True
+        )
     )
     clock: Callable[[], Awaitable[datetime]] | None = None
     """The server's, where it is not this machine's."""

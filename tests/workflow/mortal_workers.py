@@ -24,8 +24,6 @@ from temporalio.client import Client
 
 from tests.worker_process import environment
 from tests.workflow.harness import QUICK, Harness, MemoryMirror, Planner
-from workers.sandbox import keep_compiled
-from workers.worker import WORKFLOWS
 from workflows.contracts import RECORD_EVENTS
 from workflows.data_converter import DATA_CONVERTER
 from workflows.job import JobRecord, MirrorBatch, RunRecord
@@ -192,7 +190,6 @@ async def be_workers(address: str, door: str) -> None:
 
 def main(address: str, door: str) -> NoReturn:
     """Fork a process of workers for each line."""
-    keep_compiled(WORKFLOWS)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the dead
     for _ in sys.stdin:
         if os.fork() == 0:

@@ -1,7 +1,5 @@
-"""The sandbox that workers run workflows in."""
+"""How workflows are run: in the sandbox by tests, and as they are by workers."""
 
-import sys
-from importlib.machinery import SourceFileLoader
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -9,18 +7,18 @@ import pytest
 from temporalio.client import Client
 from temporalio.converter import WorkflowSerializationContext
 from temporalio.testing import WorkflowEnvironment
-from temporalio.worker import Worker
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from tests.temporal_servers import unique
 from tests.workflow.leaky_workflow import LeakyWorkflow
-from workers.sandbox import keep_compiled, strict_runner
 from workers.worker import WORKFLOWS
+from workers.workflow_runner import plain_runner, strict_runner
 from workflows.data_converter import DATA_CONVERTER
 
 
 def make_worker(client: Client, *workflows: type) -> Worker:
-    """Load workflows into the sandbox, as a worker does when it is made."""
+    """Load workflows into the sandbox, as a worker of our tests does when it is made."""
     return Worker(client, task_queue=unique("sandbox"), workflows=workflows, workflow_runner=strict_runner())
 
 
@@ -35,32 +33,21 @@ async def test_a_module_that_nobody_passed_through_is_refused_at_start(temporal_
         make_worker(temporal_client, LeakyWorkflow)
 
 
-async def test_workflows_are_compiled_once_a_process(temporal_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that wakes reads no file, so it costs the same where Python may not keep what it has compiled."""
-
-    def refuse(_: object, path: str) -> NoReturn:
-        raise OSError(f"{path} was read")
-
-    monkeypatch.setattr(SourceFileLoader, "get_data", refuse)
-    with pytest.raises(RuntimeError, match="HorariumJob"):
-        make_worker(temporal_client, *WORKFLOWS)
-    monkeypatch.undo()
-    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
-    keep_compiled(WORKFLOWS)
-    monkeypatch.setattr(SourceFileLoader, "get_data", refuse)
-    make_worker(temporal_client, *WORKFLOWS)
-
-
-def test_no_sandbox_is_entered_to_ask_whom_a_value_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("runner", "asked"), [(strict_runner(), SandboxedWorkflowRunner), (plain_runner(), UnsandboxedWorkflowRunner)]
+)
+def test_no_workflow_is_asked_whom_a_value_is_for(
+    runner: WorkflowRunner, asked: type[WorkflowRunner], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The SDK asks that several times for each value; all that anybody wants to know is whose workflow it is of."""
 
-    class Unentered:
+    class Unasked:
         def __getattr__(self, name: str) -> NoReturn:
-            raise AssertionError(f"the sandbox was entered: {name}")
+            raise AssertionError(f"the workflow was asked: {name}")
 
-    monkeypatch.setattr(SandboxedWorkflowRunner, "create_instance", lambda *_: Unentered())
+    monkeypatch.setattr(asked, "create_instance", lambda *_: Unasked())
     details: Any = SimpleNamespace(info=SimpleNamespace(namespace="default", workflow_id="job/blue/a"))
-    instance = strict_runner().create_instance(details)
+    instance = runner.create_instance(details)
     context = WorkflowSerializationContext(namespace="default", workflow_id="job/blue/a")
     assert instance.get_serialization_context(None) == context
     assert instance.get_external_store_context(None).target is None

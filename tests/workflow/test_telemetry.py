@@ -11,8 +11,8 @@ from temporalio.worker import Replayer
 from tests.eventually import eventually
 from tests.workflow.harness import QUICK, every, job, running
 from workers.news import NewsInterceptor
-from workers.sandbox import strict_runner
 from workers.settings import Settings
+from workers.workflow_runner import strict_runner
 from workflows.job import Lifecycle
 from workflows.job_news import JobNews
 from workflows.job_workflow import JobWorkflow

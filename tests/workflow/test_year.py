@@ -4,9 +4,9 @@ from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from temporalio.worker import UnsandboxedWorkflowRunner
 
 from tests.workflow.harness import is_gapless, is_long_sleep, job, skipping_time
+from workers.workflow_runner import plain_runner
 from workflows.job import Lifecycle
 from workflows.run import Outcome, RunStatus
 
@@ -19,8 +19,8 @@ NEW_YORK = ZoneInfo("America/New_York")
 
 @pytest.fixture(autouse=True)
 def without_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its price is paid at each of thousands of continuations; all other tests have it."""
-    monkeypatch.setattr("workers.worker.strict_runner", UnsandboxedWorkflowRunner)
+    """Its price would be paid at each of thousands of continuations."""
+    monkeypatch.setattr("workers.worker.strict_runner", plain_runner)
 
 
 def in_new_york(expression: str, *, begin: datetime, end: datetime) -> dict[str, object]:
