@@ -266,6 +266,9 @@ class FirePlan(Value):
     exhausted: bool = False
     """The schedule has nothing after ``upcoming``."""
 
+    is_lasting: bool = False
+    """No rule of a zone has a say in these fires, so none that changes can change them."""
+
     ask_again_at: datetime | None = None
     """Set where there are more excluded fires than ``excluded`` tells: later fires are decided by another plan."""
 

@@ -96,7 +96,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from workflows.lifecycle import begin, delete_job, register_again
     from workflows.listing import show_in_list, show_standing
-    from workflows.logic import decides_as_now
+    from workflows.logic import has_third_rules
     from workflows.outbox import is_empty, rows_of_job, rows_of_run
     from workflows.plan_asker import PlanAsker
     from workflows.record_sender import RecordSender
@@ -114,7 +114,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.turn import SAME_MOMENT, Turn, decide_due, take_turn
     from workflows.visibility import job_memo, job_search_attributes
     from workflows.wake import (
-        away_from,
+        house_times,
         is_quiet,
         needs_plan,
         next_wake,
@@ -140,6 +140,9 @@ class JobWorkflow:
         """When this run was to begin, if it was woken before; it sleeps the long way no less far than that."""
 
         self._has_begun = False
+        self._task_began_at = 0
+        """Length of the history when the present workflow task began."""
+
         self._news = True
         self._commands: list[Command] = []
         self._admitted: dict[str, BackfillAnswer] = {}
@@ -361,7 +364,11 @@ class JobWorkflow:
         self._has_begun = True
 
     def _enter_task(self) -> None:
-        self._sender.enter_task()
+        length = workflow.info().get_current_history_length()
+        if length != self._task_began_at:
+            self._task_began_at = length
+            self._sender.enter_task()
+            self._runs.enter_task()
         self._state = date_version(self._state, now=workflow.now())
 
     def _tell_registration(self) -> None:
@@ -504,13 +511,17 @@ class JobWorkflow:
     async def _keep_house(self) -> None:
         """Look at silent attempts, refill the plan and send records: whatever must not hold up a dispatch."""
         self._runs.look_at_silent()
-        if self._runs.has_dispatched():
+        if self._runs.has_dispatched() and not self._may_hold_up_dispatch():
             # The commands of this task leave only when it completes. Records wait for the task of the result.
             return
         await self._planner.refill()
         if self._planner.tuning.search_attributes:
             show_in_list(self._state)
         await self._sender.send(outbox_limit=self._planner.tuning.outbox_limit)
+
+    def _may_hold_up_dispatch(self) -> bool:
+        """Say whether house is to be kept in a task that dispatches: no result of it will come, or none soon enough."""
+        return has_third_rules(self._state) and (not self._is_busy() or self._sender.is_overdue())
 
     def _set_alarms(self) -> None:
         now = workflow.now()
@@ -521,8 +532,8 @@ class JobWorkflow:
             self._notice()
         self._fire_alarm.set([wake for wake in wakes if wake > now])
         house = (*self._runs.look_times(), self._sender.next_try_at(), self._planner.again_at)
-        to_come = (at for at in house if at is not None and at > now)
-        self._house_alarm.set(sorted(away_from(wakes, to_come) if decides_as_now(self._state) else to_come)[:1])
+        to_come = [at for at in house if at is not None and at > now]
+        self._house_alarm.set(house_times(self._state, to_come, wakes=wakes)[:1])
 
     def _is_over(self) -> bool:
         state = self._state

@@ -96,6 +96,7 @@ def register_again(state: JobState, registration: JobState, *, now: datetime) ->
     state, _ = cancel_runs(state, between, now=now, reason=REGISTERED_AGAIN)
     begun = registration.model_copy(
         update={
+            "logic": state.logic,
             "version": max(state.version + 1, registration.version),
             "fence": max(state.fence, registration.fence),
             "high_water": max(state.high_water, registration.high_water),

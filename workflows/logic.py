@@ -3,15 +3,22 @@
 Pure. A replay of their histories must set the same timers, ask the planner the same, and start the same runs in the same order.
 """
 
-from typing import Final
-
 from workflows.job import JobState
 
-PRESENT_RULES_SINCE: Final = 2
-"""Logic version. Under the first, timers were set shortly before those of fires, an absent mirror was tried every ten seconds,
-what the catch-up lane had a place for started after the fires of its moment, and the planner was asked for jobs used up."""
+
+def has_second_rules(state: JobState) -> bool:
+    """Say whether the workflow run that holds a state was begun under the second logic version, or a later one.
+
+    Under the first, timers were set shortly before those of fires, an absent mirror was tried every ten seconds, what the
+    catch-up lane had a place for started after the fires of its moment, and the planner was asked for jobs used up.
+    """
+    return state.logic >= 2
 
 
-def decides_as_now(state: JobState) -> bool:
-    """Say whether the workflow run that holds a state was begun under the present rules."""
-    return state.logic >= PRESENT_RULES_SINCE
+def has_third_rules(state: JobState) -> bool:
+    """Say whether the workflow run that holds a state was begun under the third logic version, or a later one.
+
+    Under those before, a plan that had grown old was asked for again in the task of a daily job's fire, whatever the zone, and a
+    task that dispatched could wait for the planner and the mirror where it took more than one turn.
+    """
+    return state.logic >= 3

@@ -5,13 +5,18 @@ Pure. The looking itself is the activity ``observe_attempt``.
 
 from datetime import datetime, timedelta
 
-from workflows.run import Outcome, Run, RunStatus
+from workflows.run import Outcome, Run, RunKind, RunStatus
 from workflows.value import Value
 
 LONGEST_PAUSE = timedelta(minutes=10)
 """Between two looks at a detached run, whose workflow somebody may have terminated."""
 
 SHORTEST_PAUSE = timedelta(seconds=8)
+
+PATIENCE_WHEN_LATE = 4
+"""Times as long as the fire was late: about what 500 fires of one second take from the first dispatch to the last answer."""
+
+LONGEST_PATIENCE = timedelta(seconds=20)
 
 
 class ObserveRequest(Value):
@@ -45,6 +50,17 @@ class Observation(Value):
 
     trouble: str | None = None
     """What keeps an attempt that is a workflow from going on, as Temporal reports it."""
+
+
+def first_look(run: Run, *, visible_after: timedelta, now: datetime) -> datetime:
+    """Say when to look at an attempt that is dispatched now and may not answer.
+
+    Where live fires come late there is more to do than can be done, and the answer will be late as well: a look would only add
+    to that. ``visible_after`` is for those that are on time.
+    """
+    is_live = run.kind is RunKind.SCHEDULED and run.attempt == 1
+    late_by = max(timedelta(0), now - run.target_at) if is_live else timedelta(0)
+    return now + visible_after + min(PATIENCE_WHEN_LATE * late_by, LONGEST_PATIENCE)
 
 
 def next_look(run: Run, *, now: datetime) -> datetime:

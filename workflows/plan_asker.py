@@ -63,8 +63,10 @@ class PlanAsker:
         await self.plan()
 
     async def refill(self) -> None:
-        """Ask for more before the plan is used up."""
-        if should_refill(self._read()) and (self.again_at is None or self.again_at <= workflow.now()):
+        """Ask for more before the plan is used up, and again when it has grown old."""
+        if should_refill(self._read(), now=workflow.now()) and (
+            self.again_at is None or self.again_at <= workflow.now()
+        ):
             await self._ask()
 
     async def settle(self, *, until: datetime) -> bool:

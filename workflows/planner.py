@@ -10,7 +10,7 @@ from workflows.fire_exclusion import excludes_anything
 from workflows.fire_times import jitter_offset, next_fires, shortest_gap, survey_fires
 from workflows.job import CatchUpPolicy, FirePlan, PlanRequest, SurveyRequest, Tuning
 from workflows.policies import decide_grace, newest_needed
-from workflows.schedule import FireRange, FireSurvey
+from workflows.schedule import FireRange, FireSurvey, IntervalRule, OneOffRule, Schedule
 
 JUST_BEFORE = timedelta(microseconds=1)
 
@@ -34,7 +34,13 @@ def make_plan(request: PlanRequest, *, tuning: Tuning) -> FirePlan:
     grace = decide_grace(request.definition, shortest_gap=shortest_gap(schedule, job_id=job_id))
     offset = jitter_offset(schedule, job_id=job_id)
     plan = FirePlan(
-        revision=request.revision, planned_at=request.now, grace=grace, offset=offset, tuning=tuning, complete=False
+        revision=request.revision,
+        planned_at=request.now,
+        grace=grace,
+        offset=offset,
+        tuning=tuning,
+        complete=False,
+        is_lasting=not depends_on_zone(schedule),
     )
     last_missed = _last_missed(request, grace=grace, offset=offset)
     last_too_old = min(last_missed, request.now - request.definition.lookback)
@@ -50,6 +56,15 @@ def make_plan(request: PlanRequest, *, tuning: Tuning) -> FirePlan:
     return _list_upcoming(
         plan.model_copy(update={"missed": missed, "complete": True}), request, after=max(request.after, last_missed)
     )
+
+
+def depends_on_zone(schedule: Schedule) -> bool:
+    """Say whether rules of a zone, which may change before its fires come, have a say in a schedule."""
+    if schedule.timezone == "UTC":
+        return False
+    rule = schedule.rule
+    is_timed = isinstance(rule, IntervalRule) or (isinstance(rule, OneOffRule) and rule.at is not None)
+    return not is_timed or schedule.business_days is not None or excludes_anything(schedule)
 
 
 def make_survey(request: SurveyRequest) -> FireSurvey:

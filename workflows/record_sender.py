@@ -41,6 +41,9 @@ from workflows.wake import next_wake
 TOLD_WITHIN = timedelta(seconds=15)
 """How long decisions may wait for the next workflow task to be told of; else they cost an activity."""
 
+OVERDUE_AFTER = timedelta(seconds=5)
+"""How long records wait for a task that dispatches nothing. Jobs that replace their runs may have no other."""
+
 PROBE = 10
 """Records that are tried first after a failure. All that are unsent would be written into the history at every try."""
 
@@ -72,11 +75,11 @@ class RecordSender:
         self._shown = _present(given.state) if given.mirrored else None
         """The job as the mirror has confirmed it; its version left out."""
 
-        self._task_began_at = 0
-        """Length of the history when the present workflow task began."""
-
         self._certain = given.state.version
         """Version of the last record that an earlier, committed task has made."""
+
+        self._waiting_since: datetime | None = None
+        """Since when a task that would send is waited for."""
 
         self._has_decided = False
         """The present task has decided what depends on its time. Should it be lost, the next try may decide otherwise, so
@@ -84,11 +87,8 @@ class RecordSender:
 
     def enter_task(self) -> None:
         """Mark, at the first turn of a workflow task, what earlier tasks have decided: that alone is certain."""
-        length = workflow.info().get_current_history_length()
-        if length != self._task_began_at:
-            self._task_began_at = length
-            self._certain = self._read().version
-            self._has_decided = False
+        self._certain = self._read().version
+        self._has_decided = False
 
     def note_decision(self) -> None:
         """Take notice that the present task has decided something that depends on its time."""
@@ -99,12 +99,19 @@ class RecordSender:
         state = self._read()
         return not is_empty(state.outbox) or self._shown != _present(state)
 
+    def is_overdue(self) -> bool:
+        """Say, in a task that dispatches, whether records have waited too long for one that does not."""
+        if self._sending or self.send_again_at is not None or not self.has_unsent():
+            return False
+        self._waiting_since = self._waiting_since or workflow.now()
+        return workflow.now() - self._waiting_since >= OVERDUE_AFTER
+
     def next_try_at(self) -> datetime | None:
         """Say when a mirror that takes nothing is tried again; ``None`` while it is tried, or takes what it is sent."""
         return None if self._sending else self.send_again_at
 
     async def send(self, *, outbox_limit: int) -> None:
-        """Send what may be sent now. Never in a task that dispatches: its commands would wait for the mirror."""
+        """Send what may be sent now. Hardly ever in a task that dispatches: its commands would wait for the mirror."""
         if self._sending:
             return
         if self.send_again_at is None:
@@ -207,7 +214,7 @@ class RecordSender:
         return state
 
     def _confirm(self, sent: MirrorBatch, shown: JobRecord | None) -> None:
-        self._shown = shown
+        self._shown, self._waiting_since = shown, None
         state = self._read()
         self._write(state.model_copy(update={"outbox": without(state.outbox, sent)}))
 

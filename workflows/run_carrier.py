@@ -22,7 +22,8 @@ from workflows.command import RunInput
 from workflows.contracts import OBSERVE_ATTEMPT, OBSERVE_TIMEOUT, RUN_WORKFLOW, SCHEDULER_TASK_QUEUE, run_workflow_id
 from workflows.job import JobState, Tuning
 from workflows.job_state import definition_of, find_run, with_active
-from workflows.observation import Observation, ObserveRequest, needs_no_more_looks, next_look, seen_run
+from workflows.logic import has_third_rules
+from workflows.observation import Observation, ObserveRequest, first_look, needs_no_more_looks, next_look, seen_run
 from workflows.resilience import AttemptEnd
 from workflows.run import AttemptStatus, Run, RunKind
 from workflows.settlement import forget_twin, settle_attempt, settle_detached, settle_not_started, show_run
@@ -64,7 +65,11 @@ class RunCarrier:
         self._looks: dict[str, datetime] = {}
         """When to look at runs that have not answered, by run id."""
 
-        self._dispatched = False
+        self._has_dispatched = False
+
+    def enter_task(self) -> None:
+        """Mark the first turn of a workflow task, before which nothing that it dispatches has been."""
+        self._has_dispatched = False
 
     def begin(self) -> None:
         """Look at the detached runs that an earlier run of the workflow has handed over."""
@@ -81,8 +86,10 @@ class RunCarrier:
         return bool(self._ended or self._reports)
 
     def has_dispatched(self) -> bool:
-        """Say whether something was dispatched since this was asked last."""
-        dispatched, self._dispatched = self._dispatched, False
+        """Say whether something was dispatched by the present workflow task, or, before the third rules, by this turn."""
+        dispatched = self._has_dispatched
+        if not has_third_rules(self._read()):
+            self._has_dispatched = False
         return dispatched
 
     def look_times(self) -> Iterable[datetime]:
@@ -114,10 +121,12 @@ class RunCarrier:
 
     def dispatch(self, run: Run) -> None:
         """Let the current attempt of a run be made."""
-        self._dispatched = True
+        self._has_dispatched = True
         run = run.model_copy(update={"workflow_run_id": "" if run.detached else workflow.info().run_id})
         self._write(with_active(self._read(), run))
-        self._looks[run.run_id] = workflow.now() + self._tuning().visible_after
+        now, visible_after = workflow.now(), self._tuning().visible_after
+        at = first_look(run, visible_after=visible_after, now=now)
+        self._looks[run.run_id] = at if has_third_rules(self._read()) else now + visible_after
         if run.detached:
             self._handed_over[run.run_id] = self._chores.start(self._start_workflow(run))
         else:

@@ -31,7 +31,7 @@ from workflows.job_state import (
     with_active,
     with_entries,
 )
-from workflows.logic import decides_as_now
+from workflows.logic import has_second_rules
 from workflows.outbox import with_run
 from workflows.policies import (
     OverlapAction,
@@ -87,7 +87,7 @@ def take_turn(state: JobState, *, now: datetime, detach: bool = False) -> Turn:
     turn = _OpenTurn(state, now=now, detach=detach)
     turn.pass_fires_beyond_max_runs()
     turn.release_waiting()
-    if decides_as_now(state):
+    if has_second_rules(state):
         # A place that came before the fires of this moment is taken before them, as if it had had a timer of its own.
         turn.start_catch_up()
         turn.decide_fires()

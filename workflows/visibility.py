@@ -3,6 +3,7 @@
 Built from the job's state alone, by whoever starts or continues its workflow. Pure.
 """
 
+from datetime import timedelta
 from typing import assert_never
 
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
@@ -19,7 +20,7 @@ from workflows.contracts import (
 from workflows.hold import is_held, release_time
 from workflows.job import JobState, Lifecycle
 from workflows.policies import is_used_up
-from workflows.run import RunStatus
+from workflows.run import RunKind, RunStatus
 from workflows.schedule import CronRule, Fire, IntervalRule, OneOffRule, RRuleRule, Rule
 from workflows.target import target_name
 
@@ -28,6 +29,9 @@ KEYWORD_LIMIT = 255
 
 MEMO_LIMIT = 500
 """Characters of one memo value: a memo is carried by every row of the Web UI's list."""
+
+LATE = timedelta(seconds=1)
+"""From when on what is only nice to see is left out."""
 
 REVISION_MEMO = "revision"
 STATE_MEMO = "state"
@@ -58,6 +62,20 @@ def last_outcome(state: JobState) -> str | None:
     if state.last_missed_at is not None and (ended_at is None or state.last_missed_at > ended_at):
         return "missed"
     return state.last.status.value
+
+
+def is_first_success_amid_delay(state: JobState, *, shown: str | None) -> bool:
+    """Say whether the list lacks nothing but the outcome of a job's first run, a success, at a time when fires come late.
+
+    Temporal then has more to do than it can, and each change of its list costs as much as a timer and its task. The list is
+    silent about such a job until a run of it is on time, or it continues as new.
+    """
+    last = state.last
+    if shown is not None or last is None or last_outcome(state) != RunStatus.SUCCESS.value:
+        return False
+    if last.kind is not RunKind.SCHEDULED or last.attempt != 1 or last.dispatched_at is None:
+        return False
+    return last.dispatched_at - last.target_at > LATE
 
 
 def job_search_attributes(state: JobState) -> TypedSearchAttributes:

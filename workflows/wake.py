@@ -3,7 +3,7 @@
 Pure.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import assert_never
 from zlib import crc32
@@ -12,7 +12,7 @@ from workflows.alert import next_unmet
 from workflows.hold import is_firing, is_held, release_time
 from workflows.job import CatchUpPolicy, FirePlan, JobState, Lifecycle, OverlapPolicy, PlanRequest
 from workflows.job_state import definition_of, with_entries
-from workflows.logic import decides_as_now
+from workflows.logic import has_second_rules, has_third_rules
 from workflows.policies import entries_of_missed, is_blocking, is_used_up, start_deadline
 from workflows.resilience import ENGINE_FLOOR, QUIET
 from workflows.run import Run
@@ -25,6 +25,11 @@ EVERY_FIRE_FOR = timedelta(seconds=8)
 RECHECK_BEFORE = timedelta(days=1)
 """A plan older than this is asked for again a day before its fire, so that changed zone rules reach it."""
 
+STALE_BEFORE = 2 * RECHECK_BEFORE
+"""A fire planned longer ago than this is not decided before the plan is asked for again, where zone rules have a say in it."""
+
+ASK_AGAIN_AFTER = timedelta(days=7)
+"""Where they have none, the planner is asked all the same, when nothing is due, for what workers have been set to since."""
 
 STALLED_FOR = timedelta(seconds=5)
 """Fires that come together, the first of them later than this, were held up by nothing but an absence of workers."""
@@ -48,8 +53,10 @@ def needs_plan(state: JobState, *, now: datetime) -> bool:
         return True
     if was_stalled(state, now=now):
         return True
-    recheck_at = _recheck_at(plan)
-    return recheck_at is not None and recheck_at <= now
+    recheck_at = _recheck_at(state, plan)
+    if recheck_at is None or recheck_at > now:
+        return False
+    return not has_third_rules(state) or plan.planned_at < plan.upcoming[0].target - STALE_BEFORE
 
 
 def was_stalled(state: JobState, *, now: datetime) -> bool:
@@ -68,13 +75,17 @@ def was_stalled(state: JobState, *, now: datetime) -> bool:
     return first.target + STALLED_FOR < now and second.target < now
 
 
-def should_refill(state: JobState) -> bool:
-    """Say whether a moment without a fire should be used to ask for more of them."""
+def should_refill(state: JobState, *, now: datetime) -> bool:
+    """Say whether a moment without a fire should be used to ask for more of them, or whether they are still the same."""
     plan = state.plan
-    if not is_firing(state) or (is_used_up(state) and decides_as_now(state)):
+    if not is_firing(state) or (is_used_up(state) and has_second_rules(state)):
         return False
     if plan is None or not plan.complete or plan.exhausted:
         return False
+    if has_third_rules(state):
+        recheck_at = _recheck_at(state, plan)
+        if now - plan.planned_at >= ASK_AGAIN_AFTER or (recheck_at is not None and recheck_at <= now):
+            return True
     return len(plan.upcoming) <= 1 and plan.ask_again_at is None
 
 
@@ -113,7 +124,7 @@ def next_wake(state: JobState, *, now: datetime) -> datetime | None:
     times: list[datetime] = []
     fires = [carried.fire.target for carried in state.carried]
     if is_firing(state) and state.plan is not None and not is_used_up(state):
-        times += _times_of_plan(state.plan, now=now)
+        times += _times_of_plan(state, state.plan, now=now)
         fires += _times_of_fires(state, state.plan, now=now)
     times += fires
     if state.pause is not None and state.pause.until is not None and state.pause.until > now:
@@ -121,7 +132,7 @@ def next_wake(state: JobState, *, now: datetime) -> datetime | None:
     times += [hold.until for hold in state.holds if hold.until is not None and hold.until > now]
     in_no_haste = [run.next_attempt_at for run in state.active if not run.detached]
     in_no_haste += [_place_in_lane(state, now=now), next_unmet(state)]
-    in_haste = [] if _lasting_blocker(state) or not decides_as_now(state) else fires
+    in_haste = [] if _lasting_blocker(state) or not has_second_rules(state) else fires
     times += [_with_fire(at, in_haste, now=now) for at in in_no_haste if at is not None]
     for run in waiting_now(state)[:1]:
         deadline = start_deadline(definition_of(state, run), run)
@@ -142,9 +153,17 @@ def next_wakes(state: JobState, *, now: datetime) -> tuple[datetime, ...]:
     return (wake,) if after is None or _lasting_blocker(state) else (wake, after)
 
 
-def away_from(wakes: Collection[datetime], times: Iterable[datetime]) -> list[datetime]:
-    """Leave out times shortly before a wake, whose turn sees to what they are for; it would come late for their timers."""
-    return [at for at in times if not any(timedelta(0) <= wake - at < QUIET for wake in wakes)]
+def house_times(state: JobState, times: Collection[datetime], *, wakes: Collection[datetime]) -> list[datetime]:
+    """Say which times need a timer beside those of wakes, in order.
+
+    None needs one that comes after a wake, whose turn will set it if it is still needed: most are for runs that end before. Nor
+    one shortly before a wake, whose turn sees to what it is for, and would come late for its timer.
+    """
+    if not has_second_rules(state):
+        return sorted(times)
+    if has_third_rules(state) and wakes:
+        times = [at for at in times if at <= min(wakes)]
+    return sorted(at for at in times if not any(timedelta(0) <= wake - at < QUIET for wake in wakes))
 
 
 def is_held_up(state: JobState, *, now: datetime) -> bool:
@@ -169,9 +188,9 @@ def is_quiet(state: JobState, *, now: datetime) -> bool:
     return not state.active and (wake is None or wake - now >= QUIET)
 
 
-def _times_of_plan(plan: FirePlan, *, now: datetime) -> list[datetime]:
+def _times_of_plan(state: JobState, plan: FirePlan, *, now: datetime) -> list[datetime]:
     # What has come is left to `needs_plan`: no turn, only the planner can go on from there.
-    return [at for at in (plan.ask_again_at, _recheck_at(plan)) if at is not None and at > now]
+    return [at for at in (plan.ask_again_at, _recheck_at(state, plan)) if at is not None and at > now]
 
 
 def _times_of_fires(state: JobState, plan: FirePlan, *, now: datetime) -> list[datetime]:
@@ -185,7 +204,7 @@ def _place_in_lane(state: JobState, *, now: datetime) -> datetime | None:
     if next_in_lane(state):
         return place
     # Runs of the first logic version have a timer for it behind a run that waits, too.
-    is_timed = place is not None and place > now and not decides_as_now(state)
+    is_timed = place is not None and place > now and not has_second_rules(state)
     return place if is_timed and first_in_lane(state) else None
 
 
@@ -226,8 +245,9 @@ def _next_decision(fire: Fire, plan: FirePlan, *, blocker: Run | None, now: date
     return max(fire.target, min(glance, fire.target + plan.grace / 2, plan.upcoming[-1].target))
 
 
-def _recheck_at(plan: FirePlan) -> datetime | None:
-    if not plan.upcoming:
+def _recheck_at(state: JobState, plan: FirePlan) -> datetime | None:
+    """Say when the plan is to be asked for again, so that changed zone rules reach its next fire; ``None`` if it need not be."""
+    if not plan.upcoming or (plan.is_lasting and has_third_rules(state)):
         return None
     at = plan.upcoming[0].target - RECHECK_BEFORE
     return at if plan.planned_at < at else None

@@ -167,11 +167,12 @@ class JobDriver:
     def wake(self, *, detach: bool = False) -> None:
         """Take turns at this moment until nothing is left to do."""
         self.wakes += 1
+        dispatched = len(self.dispatched)
         for _ in range(500):
             self._end_in_time()
             self._plan()
             self._carry_out(take_turn(self.state, now=self.now, detach=detach))
-            if should_refill(self.state):
+            if len(self.dispatched) == dispatched and should_refill(self.state, now=self.now):
                 self._ask_planner()
             self.state = self.mirror.take(self.state, grids=self.grids)
             wake_at = next_wake(self.state, now=self.now)

@@ -12,8 +12,10 @@ from tests.unit.job_driver import JOB, NOON, Grid, at, every
 from workflows.job import CatchUpPolicy, FirePlan, JobDefinition, JobState, PlanRequest, Tuning
 from workflows.planner import make_plan
 from workflows.policies import decide_catch_up
-from workflows.schedule import CronRule, Exclusions, OneOffRule, Schedule
+from workflows.schedule import BusinessDays, CronRule, Exclusions, OneOffRule, Roll, Schedule
 from workflows.wake import needs_plan, with_plan
+
+LOCAL = at(60).replace(tzinfo=None)
 
 
 def ask(schedule: Schedule, *, now: datetime, after: datetime = NOON, batch: int = 14, **fields: Any) -> FirePlan:
@@ -31,6 +33,23 @@ def test_nothing_missed_is_a_list_of_what_comes() -> None:
     assert (plan.revision, plan.planned_at, plan.complete, plan.exhausted) == (3, at(30), True, False)
     assert (plan.missed, plan.too_old, plan.excluded, plan.ask_again_at) == (None, None, (), None)
     assert (plan.grace, plan.tuning) == (timedelta(seconds=60), Tuning(batch_size=3))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "is_lasting"),
+    [
+        (Schedule(rule=CronRule(expression="0 9 * * *")), True),
+        (Schedule(rule=CronRule(expression="0 9 * * *"), timezone="Europe/Berlin"), False),
+        (every(60, timezone="Europe/Berlin"), True),
+        (every(60, timezone="Europe/Berlin", not_in_minutes="1"), False),
+        (every(60, timezone="Europe/Berlin", business_days=BusinessDays(roll=Roll.SKIP)), False),
+        (Schedule(rule=OneOffRule(at=at(60)), timezone="Europe/Berlin"), True),
+        (Schedule(rule=OneOffRule(local=LOCAL), timezone="Europe/Berlin"), False),
+    ],
+)
+def test_a_plan_lasts_where_no_rule_of_a_zone_has_a_say(schedule: Schedule, is_lasting: bool) -> None:
+    """Zone rules change by decree, and such plans need not be asked for again."""
+    assert ask(schedule, now=NOON).is_lasting is is_lasting
 
 
 def test_a_fire_on_its_way_to_its_target_is_upcoming() -> None:

@@ -1,6 +1,6 @@
 """Turns, one at a time: what a job decides when, and what it never does. The clock is explicit; nothing sleeps."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -22,7 +22,7 @@ from workflows.run import AttemptStatus, Failure, Outcome, Run, RunKind, RunStat
 from workflows.schedule import OneOffRule, Schedule
 from workflows.settlement import settle_attempt, show_run
 from workflows.turn import take_turn
-from workflows.wake import next_wake
+from workflows.wake import needs_plan, next_wake
 
 
 def drive(seconds: int, *, not_in_minutes: str | None = None, **fields: object) -> JobDriver:
@@ -32,6 +32,17 @@ def drive(seconds: int, *, not_in_minutes: str | None = None, **fields: object) 
     driver = JobDriver(definition, grid=Grid(seconds, excluded))
     driver.wake()
     return driver
+
+
+def in_berlin(seconds: int) -> Schedule:
+    """A grid whose fires depend on a zone's rules: those that its clock shows in the first minute of an hour are no fires."""
+    return every(seconds, not_in_minutes="1", timezone="Europe/Berlin")
+
+
+def planned_at(driver: JobDriver) -> datetime:
+    """Say when the planner was asked last."""
+    assert driver.state.plan is not None
+    return driver.state.plan.planned_at
 
 
 def test_a_fire_is_dispatched_at_its_target_and_recorded_when_it_ends() -> None:
@@ -641,7 +652,7 @@ def test_a_long_history_detaches_new_runs() -> None:
 
 def test_a_far_fire_is_asked_for_again_a_day_before() -> None:
     """Zone rules may change while a job sleeps; a year later they are looked up once more, and no more often."""
-    driver = drive(360 * 86_400)
+    driver = drive(360 * 86_400, schedule=in_berlin(360 * 86_400))
     [first, *_] = driver.state.plan.upcoming if driver.state.plan else ()
     wake_at = next_wake(driver.state, now=driver.now)
     assert wake_at == first.target - timedelta(days=1)
@@ -649,9 +660,55 @@ def test_a_far_fire_is_asked_for_again_a_day_before() -> None:
     assert next_wake(driver.state, now=driver.now) == first.target
 
 
+def test_a_far_fire_that_no_zone_can_move_is_not_asked_for_again() -> None:
+    """Nobody is woken for it; one that an earlier release put to sleep is."""
+    driver = drive(360 * 86_400)
+    [first, *_] = driver.state.plan.upcoming if driver.state.plan else ()
+    assert next_wake(driver.state, now=driver.now) == first.target
+    earlier = driver.state.model_copy(update={"logic": 2})
+    assert next_wake(earlier, now=driver.now) == first.target - timedelta(days=1)
+
+
+def test_the_fires_of_each_day_are_asked_for_again_once_the_run_of_the_day_has_ended() -> None:
+    """Not when it is dispatched, which would have to wait for the answer; and no later than two days before the next fire."""
+    driver = drive(86_400, schedule=in_berlin(86_400))
+    midnight = 43_200
+    driver.go_to(at(midnight))
+    assert (driver.started(), planned_at(driver)) == ([midnight], NOON)
+    driver.now += timedelta(seconds=5)
+    driver.end(run_id(midnight))
+    driver.wake()
+    assert planned_at(driver) == at(midnight + 5)
+    driver.go_to(at(midnight + 86_400))
+    assert (driver.started(), planned_at(driver)) == ([midnight, midnight + 86_400], at(midnight + 5))
+
+
+def test_a_fire_whose_plan_is_stale_is_not_decided_before_the_plan_is_asked_for_again() -> None:
+    """No worker was there a day before it, when that should have happened."""
+    driver = drive(360 * 86_400, schedule=in_berlin(360 * 86_400))
+    [first, *_] = driver.state.plan.upcoming if driver.state.plan else ()
+    fire = first.target
+    assert not needs_plan(driver.state, now=fire - timedelta(days=1, seconds=1))
+    assert needs_plan(driver.state, now=fire - timedelta(days=1))
+    assert needs_plan(driver.state, now=fire)
+
+
+def test_what_workers_have_been_set_to_reaches_each_job_within_a_week() -> None:
+    """Or with its next run, where those are further apart. It comes with the plan."""
+    driver = drive(86_400)
+    for day in range(8):
+        midnight = 43_200 + day * 86_400
+        driver.go_to(at(midnight))
+        assert planned_at(driver) == NOON
+        driver.now += timedelta(seconds=5)
+        driver.end(run_id(midnight))
+        driver.wake()
+    assert planned_at(driver) == at(midnight + 5)
+
+
 def test_while_the_planner_fails_known_fires_are_still_waited_for() -> None:
     """A look-up that is overdue must not hide the fire that is known."""
-    driver = drive(360 * 86_400)
+    driver = drive(360 * 86_400, schedule=in_berlin(360 * 86_400))
     [first, *_] = driver.state.plan.upcoming if driver.state.plan else ()
     assert next_wake(driver.state, now=first.target - timedelta(hours=1)) == first.target
 

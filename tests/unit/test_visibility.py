@@ -6,10 +6,18 @@ import pytest
 
 from workflows.contracts import SA_JOB, SA_LAST_OUTCOME, SA_MISSED, SA_NEXT_FIRE, SA_STATE, SA_TARGET, SEARCH_ATTRIBUTES
 from workflows.job import FirePlan, JobCounts, JobDefinition, JobState, Lifecycle
-from workflows.run import Failure, Run, RunStatus
+from workflows.run import Failure, Run, RunKind, RunStatus
 from workflows.schedule import CronRule, Fire, IntervalRule, OneOffRule, RRuleRule, Rule, Schedule
 from workflows.target import ActivityTarget
-from workflows.visibility import job_memo, job_search_attributes, job_summary, next_fire, rule_text, standing_memo
+from workflows.visibility import (
+    is_first_success_amid_delay,
+    job_memo,
+    job_search_attributes,
+    job_summary,
+    next_fire,
+    rule_text,
+    standing_memo,
+)
 
 NOON = datetime(2026, 6, 8, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -82,6 +90,27 @@ def test_a_miss_after_the_last_run_is_the_last_outcome(
     """An old success must not hide a newer miss."""
     attributes = job_search_attributes(state_of(last=last, last_missed_at=last_missed_at))
     assert attributes[SA_LAST_OUTCOME] == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown", "may_wait"),
+    [
+        ({}, None, True),
+        ({"dispatched_at": NOON + timedelta(seconds=1)}, None, False),
+        ({"status": RunStatus.DEAD}, None, False),
+        ({"kind": RunKind.CATCH_UP}, None, False),
+        ({"attempt": 2}, None, False),
+        ({}, "dead", False),
+    ],
+)
+def test_a_first_success_may_wait_to_be_seen_while_fires_come_late(
+    changes: dict[str, object], shown: str | None, may_wait: bool
+) -> None:
+    """Nothing else may: a list that shows another outcome, or hides a bad one, misleads."""
+    late = ended(RunStatus.SUCCESS).model_copy(
+        update={"attempt": 1, "dispatched_at": NOON + timedelta(seconds=1.1)} | changes
+    )
+    assert is_first_success_amid_delay(state_of(last=late), shown=shown) is may_wait
 
 
 def test_a_long_target_is_cut_between_characters() -> None:

@@ -9,7 +9,7 @@ from tests.unit.job_driver import EPOCH, Grid, JobDriver, at, every
 from workflows.job import JobDefinition, OverlapPolicy
 from workflows.resilience import ENGINE_FLOOR
 from workflows.run import AttemptStatus, RunKind
-from workflows.wake import away_from, is_held_up, next_wake
+from workflows.wake import house_times, is_held_up, next_wake
 
 LOOKS_AGAIN_AFTER = ENGINE_FLOOR
 """The engine looks ahead to one timer of a workflow, and to the next one no sooner than this after it rang."""
@@ -103,5 +103,12 @@ def test_a_job_is_held_up_once_its_fires_are_decided_several_at_a_time() -> None
 
 
 def test_house_keeping_keeps_away_from_a_fire() -> None:
-    """A turn at the fire sees to it; after the fire it may come at any time."""
-    assert away_from([at(10)], [at(8.6), at(8.8), at(9.9), at(10), at(10.1)]) == [at(8.6), at(10.1)]
+    """A turn at the fire sees to it, and to what comes later; jobs that an earlier release began set timers for that too."""
+    driver = JobDriver(JobDefinition(schedule=every(60)), grid=Grid(60))
+    times = [at(10.1), at(8.6), at(8.8), at(9.9), at(10)]
+    second = driver.state.model_copy(update={"logic": 2})
+    first = driver.state.model_copy(update={"logic": 1})
+    assert house_times(driver.state, times, wakes=[at(10)]) == [at(8.6)]
+    assert house_times(driver.state, times, wakes=[]) == sorted(times)
+    assert house_times(second, times, wakes=[at(10)]) == [at(8.6), at(10.1)]
+    assert house_times(first, times, wakes=[at(10)]) == sorted(times)

@@ -19,6 +19,7 @@ from tests.workflow.harness import (
     lateness,
     refusal_of,
     running,
+    skipping_time,
 )
 from workflows.contracts import (
     JOB_WORKFLOW,
@@ -147,3 +148,26 @@ async def test_a_job_with_a_run_under_way_sleeps_on_a_timer(temporal_client: Cli
         starts = [kinds_of(history).count("start_child_workflow_execution_initiated") for history in histories]
         fired = next(index for index, count in enumerate(starts) if count)
         assert "timer_started" in kinds_of(histories[fired])
+
+
+async def test_the_task_that_dispatches_the_fire_of_a_day_waits_for_nobody() -> None:
+    """The planner is asked again each day, for the zone may have changed, and the mirror told, when the run has ended."""
+    daily = {
+        "rule": {"kind": "cron", "expression": "30 9 * * *"},
+        "timezone": "America/New_York",
+        "jitter_window_seconds": 0,
+        "max_runs": 3,
+    }
+    async with skipping_time() as (_, harness):
+        job_id = await harness.register(job(schedule=daily))
+        await harness.started[job_id].result()
+        histories = await harness.histories(job_id)
+    assert sum(map(is_long_sleep, histories)) == 3
+    for history in histories:
+        started = [each.activity_task_scheduled_event_attributes for each in history.events]
+        markers = [each.marker_recorded_event_attributes for each in history.events]
+        dispatched_by = {each.workflow_task_completed_event_id for each in started if each.activity_id}
+        asked_by = {each.workflow_task_completed_event_id for each in markers if each.marker_name}
+        assert len(dispatched_by) == is_long_sleep(history)
+        assert asked_by
+        assert not dispatched_by & asked_by
