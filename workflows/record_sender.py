@@ -101,8 +101,10 @@ class RecordSender:
 
     def is_overdue(self) -> bool:
         """Say, in a task that dispatches, whether records have waited too long for one that does not."""
-        if self._sending or self.send_again_at is not None or not self.has_unsent():
+        if self._sending or not self.has_unsent():
             return False
+        if self.send_again_at is not None:
+            return workflow.now() >= self.send_again_at
         self._waiting_since = self._waiting_since or workflow.now()
         return workflow.now() - self._waiting_since >= OVERDUE_AFTER
 
