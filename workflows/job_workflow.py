@@ -368,7 +368,8 @@ class JobWorkflow:
         if length != self._task_began_at:
             self._task_began_at = length
             self._sender.enter_task()
-            self._runs.enter_task()
+            if has_third_rules(self._state):
+                self._runs.enter_task()
         self._state = date_version(self._state, now=workflow.now())
 
     def _tell_registration(self) -> None:
@@ -561,6 +562,9 @@ class JobWorkflow:
         if self._commands or self._is_busy() or not is_drained(state):
             return
         if not is_empty(state.outbox) or self._sender.send_again_at is not None:
+            return
+        if has_third_rules(state) and self._planner.again_at is not None:
+            # Nobody would remember that the planner is to be asked again.
             return
         # A run that was woken early might be held to its old target by the server, so only a later one is given to it.
         if self._sleep_until is not None and wake < self._sleep_until:

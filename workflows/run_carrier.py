@@ -14,7 +14,7 @@ from temporalio import workflow
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
 
-from workflows.alert import late_look, rules_in_force, watch_silent_run
+from workflows.alert import late_due, late_look, rules_in_force, watch_silent_run
 from workflows.alert_delivery import start_alert
 from workflows.attempt import ONE_ATTEMPT, AttemptOrder, activity_id, perform_attempt
 from workflows.chores import Chores
@@ -124,9 +124,7 @@ class RunCarrier:
         self._has_dispatched = True
         run = run.model_copy(update={"workflow_run_id": "" if run.detached else workflow.info().run_id})
         self._write(with_active(self._read(), run))
-        now, visible_after = workflow.now(), self._tuning().visible_after
-        at = first_look(run, visible_after=visible_after, now=now)
-        self._looks[run.run_id] = at if has_third_rules(self._read()) else now + visible_after
+        self._looks[run.run_id] = self._first_look(run)
         if run.detached:
             self._handed_over[run.run_id] = self._chores.start(self._start_workflow(run))
         else:
@@ -247,6 +245,15 @@ class RunCarrier:
         # Of other runs, histories of 0.1.0 hold looks that were made sooner.
         handed_over = self._handed_over.get(run.run_id)
         return run.kind is not RunKind.BACKFILL or handed_over is None or handed_over.done()
+
+    def _first_look(self, run: Run) -> datetime:
+        state, tuning = self._read(), self._tuning()
+        soonest = workflow.now() + tuning.visible_after
+        if not has_third_rules(state):
+            return soonest
+        at = first_look(run, visible_after=tuning.visible_after, now=workflow.now())
+        late_at = late_due(run, rules=rules_in_force(definition_of(state, run), tuning))
+        return at if late_at is None or run.detached else min(at, max(late_at, soonest))
 
     def _next_look(self, run: Run) -> datetime:
         """Look no later than the run counts as late, where somebody is to be told of that."""

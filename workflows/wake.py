@@ -29,7 +29,8 @@ STALE_BEFORE = 2 * RECHECK_BEFORE
 """A fire planned longer ago than this is not decided before the plan is asked for again, where zone rules have a say in it."""
 
 ASK_AGAIN_AFTER = timedelta(days=7)
-"""Where they have none, the planner is asked all the same, when nothing is due, for what workers have been set to since."""
+"""Where they have none, a plan older than this is asked for again all the same, for what workers have been set to since: when
+nothing is due, and a day before a fire that is further away."""
 
 STALLED_FOR = timedelta(seconds=5)
 """Fires that come together, the first of them later than this, were held up by nothing but an absence of workers."""
@@ -56,7 +57,10 @@ def needs_plan(state: JobState, *, now: datetime) -> bool:
     recheck_at = _recheck_at(state, plan)
     if recheck_at is None or recheck_at > now:
         return False
-    return not has_third_rules(state) or plan.planned_at < plan.upcoming[0].target - STALE_BEFORE
+    if not has_third_rules(state):
+        return True
+    too_old = STALE_BEFORE + (ASK_AGAIN_AFTER if plan.is_lasting else timedelta(0))
+    return plan.planned_at < plan.upcoming[0].target - too_old
 
 
 def was_stalled(state: JobState, *, now: datetime) -> bool:
@@ -80,12 +84,16 @@ def should_refill(state: JobState, *, now: datetime) -> bool:
     plan = state.plan
     if not is_firing(state) or (is_used_up(state) and has_second_rules(state)):
         return False
-    if plan is None or not plan.complete or plan.exhausted:
+    if plan is None or not plan.complete:
         return False
     if has_third_rules(state):
         recheck_at = _recheck_at(state, plan)
-        if now - plan.planned_at >= ASK_AGAIN_AFTER or (recheck_at is not None and recheck_at <= now):
+        if recheck_at is not None and recheck_at <= now:
             return True
+    if plan.exhausted:
+        return False
+    if has_third_rules(state) and now - plan.planned_at >= ASK_AGAIN_AFTER:
+        return True
     return len(plan.upcoming) <= 1 and plan.ask_again_at is None
 
 
@@ -246,8 +254,9 @@ def _next_decision(fire: Fire, plan: FirePlan, *, blocker: Run | None, now: date
 
 
 def _recheck_at(state: JobState, plan: FirePlan) -> datetime | None:
-    """Say when the plan is to be asked for again, so that changed zone rules reach its next fire; ``None`` if it need not be."""
-    if not plan.upcoming or (plan.is_lasting and has_third_rules(state)):
+    """Say when the plan is to be asked for again before its next fire; ``None`` if it need not be."""
+    if not plan.upcoming:
         return None
     at = plan.upcoming[0].target - RECHECK_BEFORE
-    return at if plan.planned_at < at else None
+    oldest = at - ASK_AGAIN_AFTER if plan.is_lasting and has_third_rules(state) else at
+    return at if plan.planned_at < oldest else None

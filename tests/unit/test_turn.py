@@ -34,9 +34,9 @@ def drive(seconds: int, *, not_in_minutes: str | None = None, **fields: object) 
     return driver
 
 
-def in_berlin(seconds: int) -> Schedule:
+def in_berlin(seconds: int, **fields: object) -> Schedule:
     """A grid whose fires depend on a zone's rules: those that its clock shows in the first minute of an hour are no fires."""
-    return every(seconds, not_in_minutes="1", timezone="Europe/Berlin")
+    return every(seconds, not_in_minutes="1", timezone="Europe/Berlin", **fields)
 
 
 def planned_at(driver: JobDriver) -> datetime:
@@ -661,12 +661,15 @@ def test_a_far_fire_is_asked_for_again_a_day_before() -> None:
 
 
 def test_a_far_fire_that_no_zone_can_move_is_not_asked_for_again() -> None:
-    """Nobody is woken for it; one that an earlier release put to sleep is."""
-    driver = drive(360 * 86_400)
+    """Unless it is more than a week away: for what workers have been set to since."""
+    driver = drive(7 * 86_400)
     [first, *_] = driver.state.plan.upcoming if driver.state.plan else ()
     assert next_wake(driver.state, now=driver.now) == first.target
     earlier = driver.state.model_copy(update={"logic": 2})
     assert next_wake(earlier, now=driver.now) == first.target - timedelta(days=1)
+    far = drive(360 * 86_400)
+    [first, *_] = far.state.plan.upcoming if far.state.plan else ()
+    assert next_wake(far.state, now=far.now) == first.target - timedelta(days=1)
 
 
 def test_the_fires_of_each_day_are_asked_for_again_once_the_run_of_the_day_has_ended() -> None:
@@ -681,6 +684,19 @@ def test_the_fires_of_each_day_are_asked_for_again_once_the_run_of_the_day_has_e
     assert planned_at(driver) == at(midnight + 5)
     driver.go_to(at(midnight + 86_400))
     assert (driver.started(), planned_at(driver)) == ([midnight, midnight + 86_400], at(midnight + 5))
+
+
+def test_the_last_fires_of_a_job_are_asked_for_again_as_all_others() -> None:
+    """Its plan has all that will ever come, and is no less old for that."""
+    driver = drive(86_400, schedule=in_berlin(86_400, end_at=at(3 * 86_400)))
+    midnight = 43_200
+    driver.go_to(at(midnight))
+    driver.now += timedelta(seconds=5)
+    driver.end(run_id(midnight))
+    driver.wake()
+    assert driver.state.plan is not None
+    assert driver.state.plan.exhausted
+    assert planned_at(driver) == at(midnight + 5)
 
 
 def test_a_fire_whose_plan_is_stale_is_not_decided_before_the_plan_is_asked_for_again() -> None:
