@@ -510,9 +510,9 @@ def worker(
     task_queues: Annotated[str | None, typer.Option(help="Queues whose jobs it runs, separated by commas.")] = None,
 ) -> None:
     """Run a worker: jobs' workflows, job code, or both."""
-    from workers.__main__ import serve_until_signalled
     from workers.process import run_process
     from workers.settings import InvalidSettings, read_settings
+    from workers.worker_service import serve_until_signalled
 
     try:
         settings = read_settings({"role": role, "activities": activities, "task_queues": task_queues})

@@ -1,6 +1,8 @@
 """Fixtures for all tests, by where they come from."""
 
+import gc
 import logging
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -17,7 +19,7 @@ from tests.databases import (
     sqlite_url,
 )
 from tests.made_once import run_folder
-from tests.scheduling import UnitScheduling, rank_of
+from tests.scheduling import UnitScheduling, end_stacks, rank_of, unit_of
 from tests.temporal_servers import temporal_client, temporal_server, time_skipping
 
 __all__ = [
@@ -45,6 +47,25 @@ settings.load_profile("horarium")
 def _level_of_a_fresh_process() -> None:
     """Log what Python logs: commands that ran in this process, at once or in threads, take its logging for their own."""
     logging.getLogger().setLevel(logging.WARNING)
+
+
+def pytest_configure() -> None:
+    """Look for no garbage while thousands of tests are collected: there is hardly any."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Look for it from now on, but not among the tests."""
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """End a stack when its unit is over; those of a session would run on to its end."""
+    yield
+    if nextitem is not None and unit_of(nextitem.nodeid) != unit_of(item.nodeid):
+        end_stacks()
 
 
 @pytest.hookimpl(trylast=True)

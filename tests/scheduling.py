@@ -5,9 +5,11 @@ stack of the session are one unit for each stack, whatever their files, so that 
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
@@ -15,6 +17,10 @@ ROOT: Final = Path(__file__).parents[1]
 
 STACKS: Final = ("api_stack", "author_stack")
 """Fixtures of a session that start processes, the first of them for each database. Who uses one says so in its parameters."""
+
+Stack = TypeVar("Stack")
+
+_open: list[ExitStack] = []
 
 _DATABASE: Final = re.compile(r"[\[-](sqlite|postgresql)[-\]]")
 
@@ -50,6 +56,20 @@ def rank_of(nodeid: str) -> int:
     if unit in LONGEST:
         return LONGEST.index(unit)
     return len(LONGEST) + (UNHURRIED.index(folder) if folder in UNHURRIED else len(UNHURRIED))
+
+
+@contextmanager
+def until_unit_ends(stack: AbstractContextManager[Stack]) -> Iterator[Stack]:
+    """Keep a stack of a session until the tests that look at it are over: until ``end_stacks``, or the block's end."""
+    with ExitStack() as cleanup:
+        _open.append(cleanup)
+        yield cleanup.enter_context(stack)
+
+
+def end_stacks() -> None:
+    """End the stacks of this process."""
+    while _open:
+        _open.pop().close()
 
 
 @cache

@@ -1,50 +1,12 @@
 """Entry point of a worker process: ``python -m workers``, settings from the environment."""
 
-import asyncio
-import logging
-import signal
-from datetime import timedelta
-from types import FrameType
-from typing import Final, NoReturn
-
-from workers.process import leave, run_process, settings_of_environment
-from workers.settings import Settings
-from workers.worker import serve
-
-logger = logging.getLogger("workers")
-
-LAST_GRACE: Final = timedelta(seconds=5)
-"""After the grace is over, for attempts that were cancelled to clean up. One that blocks its thread longer is left
-behind, and is noticed by its heartbeats."""
-
-
-async def serve_until_signalled(settings: Settings) -> None:
-    """Be a worker until SIGTERM or SIGINT. The second signal ends the process at once."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def ask_to_stop() -> None:
-        stop.set()
-        limit = settings.graceful_shutdown + LAST_GRACE
-        loop.call_later(limit.total_seconds(), _give_up)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
-            signal.signal(number, _leave_at_once)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ask_to_stop)
-    await serve(settings, stop=stop)
-
-
-def _leave_at_once(number: int, _: FrameType | None) -> NoReturn:
-    """Obey the second signal."""
-    leave(128 + number, "stopped at once; attempts that were running are noticed by their heartbeats")
-
-
-def _give_up() -> NoReturn:
-    logger.warning("some attempts did not end; they are noticed by their heartbeats")
-    leave(0)
-
+import gc
 
 if __name__ == "__main__":
+    # Hardly anything is garbage while modules are loaded, and looking for it takes a sixth of the time. ``run_process``
+    # begins with it.
+    gc.disable()
+    from workers.process import run_process, settings_of_environment
+    from workers.worker_service import serve_until_signalled
+
     run_process(settings_of_environment(), serve_until_signalled)

@@ -8,12 +8,13 @@ from typing import Final
 
 from temporalio.common import SearchAttributeKey
 
-LOGIC_VERSION: Final = 3
+LOGIC_VERSION: Final = 4
 """Raised at continue-as-new only; one line a version below.
 
 1: the first.
 2: as 1.
 3: plans that have grown old are asked for again between fires, and only where something could have changed.
+4: a job that was told several things waits a moment for more before its long sleep.
 """
 
 SCHEDULER_TASK_QUEUE: Final = "horarium-scheduler"

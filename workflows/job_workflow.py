@@ -95,8 +95,9 @@ with workflow.unsafe.imports_passed_through():
         without_unused_definitions,
     )
     from workflows.lifecycle import begin, delete_job, register_again
+    from workflows.linger import Linger
     from workflows.listing import show_in_list, show_standing
-    from workflows.logic import has_third_rules
+    from workflows.logic import has_fourth_rules, has_third_rules
     from workflows.outbox import is_empty, rows_of_job, rows_of_run
     from workflows.plan_asker import PlanAsker
     from workflows.record_sender import RecordSender
@@ -145,6 +146,7 @@ class JobWorkflow:
 
         self._news = True
         self._commands: list[Command] = []
+        self._linger = Linger()
         self._admitted: dict[str, BackfillAnswer] = {}
         """What backfills were answered in this run, by the keys of their commands."""
 
@@ -417,7 +419,10 @@ class JobWorkflow:
 
     async def _carry_out_commands(self) -> None:
         """Carry out what was asked for. What needs a planner that does not answer is kept, and tried again later."""
-        for command in _drain(self._commands):
+        commands = _drain(self._commands)
+        if has_fourth_rules(self._state):
+            self._linger.note_commands(len(commands), now=workflow.now())
+        for command in commands:
             if isinstance(command, RedriveCommand):
                 # Remembered by its run's name.
                 self._sender.note_decision()
@@ -532,7 +537,7 @@ class JobWorkflow:
         if any(wake <= now for wake in wakes):
             self._notice()
         self._fire_alarm.set([wake for wake in wakes if wake > now])
-        house = (*self._runs.look_times(), self._sender.next_try_at(), self._planner.again_at)
+        house = (*self._runs.look_times(), self._sender.next_try_at(), self._planner.again_at, self._linger.until)
         to_come = [at for at in house if at is not None and at > now]
         self._house_alarm.set(house_times(self._state, to_come, wakes=wakes)[:1])
 
@@ -559,7 +564,7 @@ class JobWorkflow:
         wake = next_wake(state, now=workflow.now())
         if wake is None or state.lifecycle not in FIRING or needs_plan(state, now=workflow.now()):
             return
-        if self._commands or self._is_busy() or not is_drained(state):
+        if self._commands or self._is_busy() or not is_drained(state) or self._linger.lasts(now=workflow.now()):
             return
         if not is_empty(state.outbox) or self._sender.send_again_at is not None:
             return
@@ -576,6 +581,8 @@ class JobWorkflow:
         """Continue as new while nothing is due, long before the history asks for it: then no fire has to wait for that."""
         limit = quiet_limit(self._planner.tuning.history_limit, job_id=self._state.job_id)
         if workflow.info().get_current_history_length() < limit or self._is_busy() or self._commands:
+            return
+        if self._linger.lasts(now=workflow.now()):
             return
         settled = not self._sender.has_unsent() or self._sender.send_again_at is not None
         if settled and is_quiet(self._state, now=workflow.now()) and not needs_plan(self._state, now=workflow.now()):

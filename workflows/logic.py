@@ -13,3 +13,11 @@ def has_third_rules(state: JobState) -> bool:
     task that dispatched could wait for the planner and the mirror where it took more than one turn.
     """
     return state.logic >= 3
+
+
+def has_fourth_rules(state: JobState) -> bool:
+    """Say whether the workflow run that holds a state was begun under the fourth logic version, or a later one.
+
+    Under those before, a job that was told several things at once went to its long sleep between any two of them.
+    """
+    return state.logic >= 4

@@ -14,8 +14,8 @@ import workers.connection
 import workers.process
 import workers.worker
 from horarium.encryption_keys import VARIABLE, draw_key
-from workers.__main__ import serve_until_signalled
 from workers.process import run_process, settings_of_environment
+from workers.worker_service import serve_until_signalled
 
 
 def alter(what: str) -> None:

@@ -19,6 +19,7 @@ from tests.replay.steering import (
     pause_for_a_while,
     show,
     trigger,
+    trigger_together,
 )
 from tests.workflow.harness import QUICK, SLEEPY, Harness, every, job, refusal_of
 from workflows.alert_rule import AlertKind, AlertRules
@@ -233,6 +234,9 @@ TOGETHER: dict[str, Scenario] = {
     "triggered": Scenario(definition=job("take", every_seconds=3, payload=2), play=trigger),
     "triggered-while-sleeping": Scenario(
         definition=job("take", every_seconds=4, payload=0), play=trigger, tuning=SLEEPY
+    ),
+    "triggered-together": Scenario(
+        definition=job("take", every_seconds=86_400, payload=0, overlap="allow"), play=trigger_together, tuning=SLEEPY
     ),
     "shown": Scenario(definition=job(every_seconds=2), play=show),
     "shown-while-sleeping": Scenario(definition=job(every_seconds=4), play=show, tuning=SLEEPY),

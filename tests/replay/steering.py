@@ -89,6 +89,24 @@ async def trigger(harness: Harness, job_id: str) -> None:
     await harness.until_runs(job_id, 4, limit=ENOUGH)
 
 
+async def trigger_together(harness: Harness, job_id: str) -> None:
+    """Several at once, of a job that sleeps the long way, which it goes back to a moment after the last."""
+    await until_continued(harness, job_id, times=1)
+    await asyncio.gather(*(harness.trigger(job_id) for _ in range(3)))
+    await harness.trigger(job_id)
+    await harness.until_runs(job_id, 4, limit=ENOUGH)
+    await until_continued(harness, job_id, times=2)
+
+
+async def until_continued(harness: Harness, job_id: str, *, times: int) -> None:
+    """Wait until a job has continued as new so many times."""
+
+    async def has_continued() -> bool:
+        return len(await harness.histories(job_id)) > times
+
+    await eventually(has_continued, limit=ENOUGH)
+
+
 async def cancel_run(harness: Harness, job_id: str) -> None:
     """The one that is active."""
     [call] = await eventually(lambda: harness.code.of(job_id)[:1], limit=ENOUGH)

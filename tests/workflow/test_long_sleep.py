@@ -89,6 +89,27 @@ async def test_a_command_wakes_a_sleeping_job_at_once(temporal_client: Client) -
         assert harness.code.of(job_id) == []
 
 
+async def test_a_job_that_is_told_many_things_at_once_stays_awake_for_them(temporal_client: Client) -> None:
+    """Each of the triggers would else meet a run that has just ended, and come again later; then it goes back to sleep."""
+    many = 30
+    async with running(temporal_client, tuning=SLEEPY) as harness:
+        job_id = await harness.register(job(every_seconds=86_400, overlap="allow", max_concurrent=many))
+        await until_asleep(harness, job_id)
+        free = asyncio.Semaphore(5)
+
+        async def trigger() -> str:
+            async with free:
+                return (await harness.trigger(job_id)).triggered.run_id
+
+        told = await asyncio.gather(*(trigger() for _ in range(many)))
+        assert len({*told}) == many
+        assert {run.run_id for run in await harness.until_runs(job_id, many)} == {*told}
+        # Three or four, as a history of some hundred events needs.
+        awake = [history for history in await harness.histories(job_id) if len(history.events) > 1]
+        assert len(awake) <= many / 5
+        await until_asleep(harness, job_id, sleeps=len(awake))
+
+
 async def test_a_job_woken_early_goes_back_to_sleep_until_the_same_time(temporal_client: Client) -> None:
     """A refused command changes nothing: no fire, and the next run begins where the first sleep was to end."""
     async with running(temporal_client, tuning=SLEEPY) as harness:
@@ -122,7 +143,7 @@ async def test_a_job_woken_early_sleeps_on_a_timer_until_an_earlier_time(tempora
         )
         await harness.until_runs(job_id, 2)
         [history] = await harness.histories(job_id)
-        assert kinds_of(history).count("timer_fired") >= 2
+        assert kinds_of(history).count("timer_fired") >= 1
 
 
 async def test_a_sleeping_job_that_is_cancelled_in_temporal_ends_as_deleted(temporal_client: Client) -> None:
