@@ -76,7 +76,7 @@ FULL: Final = Plan(
     # Ten fires a second.
     cache=Load(jobs=500, period=50, warm=2, window=14),
     cache_slots=20,
-    sleepers=SleepersPlan(jobs=20_000, registered=500, start_rate=180, fire_rate=46, fire_seconds=360),
+    sleepers=SleepersPlan(jobs=20_000, registered=500, start_rate=180, fire_rate=46, fire_seconds=240),
     mirror_seconds=3,
     # Light, so that ratios mean something on a machine that does other things as well.
     tuning=Load(jobs=30, period=3, warm=3, window=15),
