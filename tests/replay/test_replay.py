@@ -1,6 +1,8 @@
 """An upgrade never breaks a sleeping job: everything recorded replays against the workflows as they are now."""
 
+import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator, Collection
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,16 +27,41 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(HISTORIES))
 
 
+def make_replayer() -> Replayer:
+    """Replay in the sandbox."""
+    return Replayer(workflows=WORKFLOWS, data_converter=pydantic_data_converter, workflow_runner=strict_runner())
+
+
 async def replay(history: WorkflowHistory) -> None:
-    """Replay one history, in the sandbox. Raises what does not fit."""
-    replayer = Replayer(workflows=WORKFLOWS, data_converter=pydantic_data_converter, workflow_runner=strict_runner())
-    await replayer.replay_workflow(history)
+    """Replay one history. Raises what does not fit."""
+    await make_replayer().replay_workflow(history)
 
 
-@pytest.mark.parametrize("path", list_histories(), ids=name_of)
-async def test_a_recorded_history_replays(path: Path) -> None:
+async def replay_all(paths: Collection[Path]) -> dict[Path, Exception | None]:
+    """Replay recordings, one after another by the same worker, and say what does not fit."""
+
+    async def read_all() -> AsyncIterator[WorkflowHistory]:
+        for path in paths:
+            yield read_history(path)
+
+    async with make_replayer().workflow_replay_iterator(read_all()) as results:
+        failures = [each.replay_failure async for each in results]
+    return dict(zip(paths, failures, strict=True))
+
+
+@pytest.fixture(scope="module")
+def replayed(request: pytest.FixtureRequest) -> dict[Path, Exception | None]:
+    """What became of all recordings that are to be tested: a worker for each of them would take twice as long."""
+    items = (each for each in request.session.items if isinstance(each, pytest.Function))
+    given = {each.callspec.params.get("recording") for each in items if hasattr(each, "callspec")}
+    return asyncio.run(replay_all([path for path in list_histories() if path in given]))
+
+
+@pytest.mark.parametrize("recording", list_histories(), ids=name_of)
+def test_a_recorded_history_replays(recording: Path, replayed: dict[Path, Exception | None]) -> None:
     """Whichever released version made it: the same commands in the same order."""
-    await replay(read_history(path))
+    if (failure := replayed[recording]) is not None:
+        raise failure
 
 
 def test_this_version_has_recordings_of_all_workflows() -> None:
