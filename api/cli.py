@@ -46,6 +46,7 @@ from api.cli_mirror import mirror_app
 from api.cli_steer import RunsGroup, cancel_runs, edit_job, pause_job, resume_job, trigger_job
 from api.cli_tenants import tenants_app
 from api.problem import problem_of
+from workers.loading import loading
 from workflows.error import HorariumError
 
 if TYPE_CHECKING:
@@ -492,9 +493,10 @@ def api(
     port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Default: 8000.")] = None,
 ) -> None:
     """Serve the HTTP API."""
-    from api.server import serve
-    from workers.process import run_process
-    from workers.settings import InvalidSettings, read_settings
+    with loading():
+        from api.server import serve
+        from workers.process import run_process
+        from workers.settings import InvalidSettings, read_settings
 
     try:
         settings = read_settings({"api_host": host, "api_port": port})
@@ -510,9 +512,10 @@ def worker(
     task_queues: Annotated[str | None, typer.Option(help="Queues whose jobs it runs, separated by commas.")] = None,
 ) -> None:
     """Run a worker: jobs' workflows, job code, or both."""
-    from workers.process import run_process
-    from workers.settings import InvalidSettings, read_settings
-    from workers.worker_service import serve_until_signalled
+    with loading():
+        from workers.process import run_process
+        from workers.settings import InvalidSettings, read_settings
+        from workers.worker_service import serve_until_signalled
 
     try:
         settings = read_settings({"role": role, "activities": activities, "task_queues": task_queues})

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -49,9 +50,10 @@ def _level_of_a_fresh_process() -> None:
     logging.getLogger().setLevel(logging.WARNING)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Look for no garbage while thousands of tests are collected: there is hardly any."""
-    gc.disable()
+    if not config.getoption("numprocesses", default=None):
+        gc.disable()
 
 
 def pytest_collection_finish() -> None:
@@ -62,9 +64,13 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """End a stack when its unit is over; those of a session would run on to its end."""
+    """End a stack when its unit is over; those of a session would run on to its end.
+
+    Only where several processes run the tests, each a whole unit at a time: else another order might come back to it.
+    """
     yield
-    if nextitem is not None and unit_of(nextitem.nodeid) != unit_of(item.nodeid):
+    is_over = nextitem is not None and unit_of(nextitem.nodeid) != unit_of(item.nodeid)
+    if is_over and "PYTEST_XDIST_WORKER" in os.environ:
         end_stacks()
 
 

@@ -4,7 +4,6 @@ Exit codes: 0 after SIGTERM or SIGINT, 2 for a wrong setting, with one line that
 """
 
 import asyncio
-import gc
 import logging
 import os
 import sys
@@ -34,9 +33,6 @@ def settings_of_environment() -> Settings:
 
 def run_process(settings: Settings, serve: Serve) -> NoReturn:
     """Serve with these settings, and leave with the exit code that says how it ended."""
-    # What is loaded stays for the life of the process, and need not be looked at again.
-    gc.freeze()
-    gc.enable()
     configure_logging(settings.log_level, form=settings.log_format)
     for typo in list_likely_typos(os.environ):
         logger.warning("a variable of the environment is no setting", extra={"problem": typo})

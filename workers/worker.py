@@ -47,6 +47,7 @@ from horarium.effect_desk import EffectDesk
 from workers.activity_module import load_job_activities
 from workers.connection import Namespace, enter_namespace, register_search_attributes
 from workers.effects import open_effects
+from workers.loading import keep_what_is_loaded
 from workers.mirror import open_parts
 from workers.settings import InvalidSettings, Role, Settings, variable_of
 from workers.telemetry import open_telemetry
@@ -400,18 +401,10 @@ async def _tell_when_ready(workers: Sequence[Worker], ready_file: Path | None) -
     with suppress(TimeoutError):
         async with asyncio.timeout(READY_WITHIN.total_seconds()):
             await asyncio.gather(*(_wait_until_polling(worker) for worker in workers))
-    _keep_what_is_loaded()
+    gc.collect()
+    keep_what_is_loaded()
     logger.info("worker is ready", extra={"task_queues": ",".join(worker.task_queue for worker in workers)})
     _mark(ready_file, ready=True)
-
-
-def _keep_what_is_loaded() -> None:
-    """Spare the garbage collector what stays for the life of the process.
-
-    A pass over it stands still for a tenth of a second and more, and every fire waits.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 async def _wait_until_polling(worker: Worker) -> None:

@@ -97,7 +97,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.lifecycle import begin, delete_job, register_again
     from workflows.linger import Linger
     from workflows.listing import show_in_list, show_standing
-    from workflows.logic import has_fourth_rules, has_third_rules
+    from workflows.logic import has_third_rules
     from workflows.outbox import is_empty, rows_of_job, rows_of_run
     from workflows.plan_asker import PlanAsker
     from workflows.record_sender import RecordSender
@@ -320,6 +320,7 @@ class JobWorkflow:
     def _enqueue(self, command: Command) -> None:
         if all((type(each), each.key) != (type(command), command.key) for each in self._commands):
             self._commands.append(command)
+            self._linger.note_command(self._state, now=workflow.now())
         self._notice()
 
     def _check(self, command: Remembered) -> None:
@@ -419,10 +420,7 @@ class JobWorkflow:
 
     async def _carry_out_commands(self) -> None:
         """Carry out what was asked for. What needs a planner that does not answer is kept, and tried again later."""
-        commands = _drain(self._commands)
-        if has_fourth_rules(self._state):
-            self._linger.note_commands(len(commands), now=workflow.now())
-        for command in commands:
+        for command in _drain(self._commands):
             if isinstance(command, RedriveCommand):
                 # Remembered by its run's name.
                 self._sender.note_decision()
@@ -537,7 +535,7 @@ class JobWorkflow:
         if any(wake <= now for wake in wakes):
             self._notice()
         self._fire_alarm.set([wake for wake in wakes if wake > now])
-        house = (*self._runs.look_times(), self._sender.next_try_at(), self._planner.again_at, self._linger.until)
+        house = (*self._runs.look_times(), self._sender.next_try_at(), self._planner.again_at, self._linger.look_at)
         to_come = [at for at in house if at is not None and at > now]
         self._house_alarm.set(house_times(self._state, to_come, wakes=wakes)[:1])
 
@@ -564,7 +562,7 @@ class JobWorkflow:
         wake = next_wake(state, now=workflow.now())
         if wake is None or state.lifecycle not in FIRING or needs_plan(state, now=workflow.now()):
             return
-        if self._commands or self._is_busy() or not is_drained(state) or self._linger.lasts(now=workflow.now()):
+        if self._commands or self._is_busy() or not is_drained(state):
             return
         if not is_empty(state.outbox) or self._sender.send_again_at is not None:
             return
@@ -574,15 +572,15 @@ class JobWorkflow:
         # A run that was woken early might be held to its old target by the server, so only a later one is given to it.
         if self._sleep_until is not None and wake < self._sleep_until:
             return
-        if wake - workflow.now() >= self._planner.tuning.long_sleep_threshold:
+        if wake - workflow.now() < self._planner.tuning.long_sleep_threshold:
+            return
+        if not self._linger.stay_awake(now=workflow.now()):
             await self._continue_as_new(wake)
 
     async def _shorten_if_quiet(self) -> None:
         """Continue as new while nothing is due, long before the history asks for it: then no fire has to wait for that."""
         limit = quiet_limit(self._planner.tuning.history_limit, job_id=self._state.job_id)
         if workflow.info().get_current_history_length() < limit or self._is_busy() or self._commands:
-            return
-        if self._linger.lasts(now=workflow.now()):
             return
         settled = not self._sender.has_unsent() or self._sender.send_again_at is not None
         if settled and is_quiet(self._state, now=workflow.now()) and not needs_plan(self._state, now=workflow.now()):

@@ -18,6 +18,7 @@ def has_third_rules(state: JobState) -> bool:
 def has_fourth_rules(state: JobState) -> bool:
     """Say whether the workflow run that holds a state was begun under the fourth logic version, or a later one.
 
-    Under those before, a job that was told several things at once went to its long sleep between any two of them.
+    Under those before, a job that was told several things at once went to its long sleep between any two of them, and set no
+    timer to look whether more come.
     """
     return state.logic >= 4

@@ -32,7 +32,7 @@ def alter(what: str) -> None:
         case "loop=asyncio":
             vars(workers.process)["uvloop"] = asyncio
         case "garbage=everything":
-            vars(workers.worker)["_keep_what_is_loaded"] = lambda: None
+            vars(workers.worker)["keep_what_is_loaded"] = lambda: None
         case "encryption=on":
             file = Path(tempfile.mkdtemp(prefix="horarium-bench-"), "keys")
             file.write_text(draw_key("bench"))

@@ -1,38 +1,66 @@
 """Who was told several things stays awake for more; who was told one does not."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
+from tests.unit.job_driver import EPOCH, Grid, JobDriver, every
+from workflows.job import JobDefinition, JobState
 from workflows.linger import LINGER, Linger
 
-NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SHORT = timedelta(milliseconds=1)
 
 
+def a_job(*, logic: int = 4) -> JobState:
+    """Begun under a logic version."""
+    driver = JobDriver(JobDefinition.model_validate({"schedule": every(60)}), grid=Grid(60))
+    return driver.state.model_copy(update={"logic": logic})
+
+
 def test_a_single_command_keeps_nobody_awake() -> None:
-    """Nor does one that came long before it, nor a turn without any."""
+    """Nor does one that came long after another."""
     linger = Linger()
-    linger.note_commands(0, now=NOW)
-    linger.note_commands(1, now=NOW)
-    linger.note_commands(0, now=NOW + SHORT)
-    assert not linger.lasts(now=NOW)
-    linger.note_commands(1, now=NOW + LINGER + SHORT)
-    assert not linger.lasts(now=NOW + LINGER + SHORT)
-    assert linger.until is None
+    assert not linger.stay_awake(now=EPOCH)
+    linger.note_command(a_job(), now=EPOCH)
+    assert not linger.stay_awake(now=EPOCH)
+    later = EPOCH + LINGER + SHORT
+    linger.note_command(a_job(), now=later)
+    assert not linger.stay_awake(now=later)
+    assert linger.look_at is None
 
 
 def test_commands_that_come_together_do() -> None:
     """For as long as the constant says, and no longer."""
     linger = Linger()
-    linger.note_commands(2, now=NOW)
-    assert linger.lasts(now=NOW + LINGER - SHORT)
-    assert not linger.lasts(now=NOW + LINGER)
+    for _ in range(2):
+        linger.note_command(a_job(), now=EPOCH)
+    assert linger.stay_awake(now=EPOCH)
+    assert linger.look_at == EPOCH + LINGER
+    assert linger.stay_awake(now=EPOCH + LINGER - SHORT)
+    assert not linger.stay_awake(now=EPOCH + LINGER)
 
 
-def test_each_that_follows_makes_it_longer() -> None:
-    """Counted from the last."""
+def test_each_that_follows_makes_it_longer_and_moves_no_timer() -> None:
+    """The job looks when it was to look, and finds that it is to stay awake until two seconds after the last."""
+    linger, last = Linger(), EPOCH + LINGER
+    for now in (EPOCH, EPOCH + SHORT, EPOCH + LINGER / 2, last):
+        linger.note_command(a_job(), now=now)
+        linger.stay_awake(now=now)
+    assert linger.look_at == EPOCH + SHORT + LINGER
+    assert linger.stay_awake(now=linger.look_at)
+    assert linger.look_at == last + LINGER
+    assert not linger.stay_awake(now=last + LINGER)
+
+
+def test_a_job_that_only_could_not_sleep_looks_at_no_time() -> None:
+    """Most jobs sleep on timers, and pay nothing for it."""
     linger = Linger()
-    linger.note_commands(1, now=NOW)
-    linger.note_commands(1, now=NOW + LINGER)
-    assert linger.until == NOW + 2 * LINGER
-    linger.note_commands(1, now=NOW + 2 * LINGER)
-    assert linger.until == NOW + 3 * LINGER
+    for _ in range(2):
+        linger.note_command(a_job(), now=EPOCH)
+    assert linger.look_at is None
+
+
+def test_a_run_begun_under_an_earlier_version_goes_to_sleep_as_it_did() -> None:
+    """A replay of its history must set the same timers."""
+    linger = Linger()
+    for _ in range(2):
+        linger.note_command(a_job(logic=3), now=EPOCH)
+    assert not linger.stay_awake(now=EPOCH)

@@ -143,6 +143,7 @@ async def test_a_job_woken_early_sleeps_on_a_timer_until_an_earlier_time(tempora
         )
         await harness.until_runs(job_id, 2)
         [history] = await harness.histories(job_id)
+        # The first fire may be due when the first task is, and needs none.
         assert kinds_of(history).count("timer_fired") >= 1
 
 
