@@ -7,7 +7,7 @@ out of time is cancelled and left to end alone, and its caller goes on at once.
 import asyncio
 from collections.abc import Coroutine
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -15,6 +15,19 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from workflows.error import Unavailable
 
 Result = TypeVar("Result")
+
+
+ENDED_WITHIN: Final = timedelta(seconds=5)
+"""A task that is cancelled. Longer than a connection takes to close, unless the database hangs."""
+
+
+async def end_task(task: asyncio.Task[Any]) -> None:
+    """Cancel a task, and wait until it has closed what it had open.
+
+    Cancelled once more meanwhile, as the end of an event loop does to all tasks, closing a connection to SQLite never ends.
+    """
+    task.cancel()
+    await asyncio.wait({task}, timeout=ENDED_WITHIN.total_seconds())
 
 
 class Deadline:

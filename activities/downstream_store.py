@@ -18,7 +18,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from activities.database import POSTGRESQL, reading, writing
-from activities.deadline import Deadline
+from activities.deadline import Deadline, end_task
 from activities.mirror_row import storable
 from activities.page import Page, decode_cursor, fingerprint, make_page, page_size
 from activities.tables import GATE_REPORTS, JOBS, KEY, RUNS
@@ -147,8 +147,7 @@ async def reporting(store: DownstreamStore, look: Callable[[datetime], Sequence[
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.wait({task})
+        await end_task(task)
 
 
 async def _report_for_ever(store: DownstreamStore, look: Callable[[datetime], Sequence[GateReport]]) -> None:

@@ -22,6 +22,7 @@ from activities.backfill_definition import BackfillDefinitions
 from activities.bulk_control import BulkControl
 from activities.calendar_store import CalendarStore
 from activities.database import Limits, open_database
+from activities.deadline import end_task
 from activities.downstream_control import DownstreamControl
 from activities.downstream_store import DownstreamStore
 from activities.hold_control import HoldControl
@@ -175,7 +176,7 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
     """Open everything that requests need, and close it in the opposite order."""
     limits = Limits(connect=DATABASE_PATIENCE, statement=DATABASE_PATIENCE, connections=10)
     preparing = asyncio.create_task(migrate_when_possible(settings.database_url))
-    stack.push_async_callback(_stop, preparing)
+    stack.push_async_callback(end_task, preparing)
     await asyncio.wait({preparing}, timeout=DATABASE_PATIENCE.total_seconds())
     engine = open_database(settings.database_url, limits=limits)
     stack.push_async_callback(engine.dispose)
@@ -263,12 +264,7 @@ async def _open_parts(app: FastAPI, settings: Settings, stack: AsyncExitStack) -
         app.state.calendars.tell_jobs_for_ever(),
         app.state.holds.tell_jobs_for_ever(),
     ):
-        stack.push_async_callback(_stop, asyncio.create_task(task))
-
-
-async def _stop(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait({task})
+        stack.push_async_callback(end_task, asyncio.create_task(task))
 
 
 async def _forget(

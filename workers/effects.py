@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Final
 
 from activities.database import InvalidDatabaseUrl
+from activities.deadline import end_task
 from horarium.effect import StoreUnavailable
 from horarium.effect_desk import EffectDesk
 from horarium.effect_sql import SqlEffectStore
@@ -37,7 +38,7 @@ async def open_effects(settings: Settings) -> AsyncIterator[EffectDesk | None]:
         yield desk
     finally:
         if pruning is not None:
-            pruning.cancel()
+            await end_task(pruning)
         await asyncio.to_thread(desk.close)
 
 

@@ -29,6 +29,7 @@ from activities.alert import Alerter
 from activities.backfill import BackfillAdmitter
 from activities.backfill_definition import BackfillDefinitions
 from activities.database import InvalidDatabaseUrl, Limits, open_database
+from activities.deadline import end_task
 from activities.downstream_store import DownstreamStore, reporting
 from activities.hold_spread import HoldSpreader
 from activities.hold_store import HoldStore
@@ -360,7 +361,7 @@ async def _mirror(settings: Settings) -> AsyncIterator[MirrorWriter | None]:
     try:
         yield writer
     finally:
-        preparing.cancel()
+        await end_task(preparing)
         await writer.close()
 
 
