@@ -25,8 +25,8 @@ dev: $(READY) ## Start everything on this machine: Temporal, workers, API and ex
 # The tests start a hundred processes of ours, which would compile everything anew where the environment forbids to keep that.
 test chaos: export PYTHONDONTWRITEBYTECODE =
 
-test: $(READY) ## Run the tests, six at a time; they start the servers that they need
-	@$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder -m "not slow"
+test: $(READY) ## Run the tests, five at a time; they start the servers that they need
+	@$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 chaos: $(READY) ## Run the slow tests: kill everything, stop databases, a year of fires (HORARIUM_CHAOS=long: longer)
 	@$(BIN)/python -m pytest -m slow -s
