@@ -40,6 +40,11 @@ MOST_WEIGHT: Final = 1_000.0
 """Bounds of the server for a fairness weight."""
 
 
+LEAST_WAKE_AHEAD: Final = timedelta(seconds=10)
+MOST_WAKE_AHEAD: Final = timedelta(hours=1)
+"""Bounds of ``wake_ahead``: less would be too short for a busy worker; what was woken stays in the cache until its fire."""
+
+
 class InvalidSettings(Exception):
     """One or more settings are wrong. The text has one line for each, which names it and says what is right."""
 
@@ -72,6 +77,13 @@ def _at_least(seconds: float) -> AfterValidator:
         return value
 
     return AfterValidator(check)
+
+
+def _check_wake_ahead(value: timedelta) -> timedelta:
+    if value and not LEAST_WAKE_AHEAD <= value <= MOST_WAKE_AHEAD:
+        least, most = LEAST_WAKE_AHEAD.total_seconds(), MOST_WAKE_AHEAD.total_seconds()
+        raise ValueError(f"0, or {least:g} to {most:g} seconds")
+    return value
 
 
 def _to_seconds(text: object) -> object:
@@ -275,6 +287,10 @@ class Settings(BaseSettings):
     """A job that has at least so long until its next fire sleeps without a history. Below ten minutes its price, a closed
     workflow run a fire, is higher than its gain."""
 
+    wake_ahead: Annotated[Seconds, AfterValidator(_check_wake_ahead)] = timedelta(seconds=60)
+    """How long before a fire without jitter, at most, a job is woken from a long sleep, so that many that are due at one instant
+    can begin at once. ``0``: at the fire."""
+
     history_limit: Annotated[int, Field(ge=50, le=10_000)] = Tuning().history_limit
     """Events after which a job's workflow continues as new."""
 
@@ -355,6 +371,7 @@ class Settings(BaseSettings):
         """The bounds that reach a job with its plan."""
         return Tuning(
             long_sleep_threshold=self.long_sleep_threshold,
+            wake_ahead=self.wake_ahead,
             history_limit=self.history_limit,
             batch_size=self.batch_size,
             visible_after=self.visible_after,

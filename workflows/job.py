@@ -215,6 +215,10 @@ class Tuning(Value):
     long_sleep_threshold: timedelta = timedelta(minutes=10)
     """A gap at least this long is slept as a continue-as-new with a backoff, a shorter one on a timer."""
 
+    wake_ahead: timedelta = timedelta(0)
+    """How long before a fire that is due to the second, at most, a job is woken from a long sleep, to sleep the rest on a timer.
+    Plans made before there was such a bound have none."""
+
     history_limit: int = 400
     """Events after which a job continues as new when it can; detached runs take over when it cannot. Leaves room for
     one more turn below 500."""
@@ -558,6 +562,9 @@ class JobInput(Value):
     state: JobState = JobState()
     sleep_until: datetime | None = None
     """When the run was to begin; an update may have woken it earlier."""
+
+    ahead_of: datetime | None = None
+    """The fire that ``sleep_until`` comes shortly before."""
 
     mirrored: bool = False
     """The mirror has confirmed everything in ``state``."""

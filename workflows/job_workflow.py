@@ -117,6 +117,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.wake import (
         house_times,
         is_quiet,
+        long_sleep_end,
         needs_plan,
         next_wake,
         next_wakes,
@@ -139,6 +140,9 @@ class JobWorkflow:
         self._state: JobState = given.state.model_copy(update={"logic": given.logic_version})
         self._sleep_until = given.sleep_until
         """When this run was to begin, if it was woken before; it sleeps the long way no less far than that."""
+
+        self._ahead_of = given.ahead_of
+        """The fire that this run was woken ahead of; the rest is slept on a timer."""
 
         self._has_begun = False
         self._task_began_at = 0
@@ -186,6 +190,9 @@ class JobWorkflow:
     async def _take_turn(self) -> None:
         self._news = False
         self._enter_task()
+        if self._ahead_of is not None and self._ahead_of <= workflow.now():
+            self._linger.note_fire(self._state, self._ahead_of, now=workflow.now())
+            self._ahead_of = None
         self._take_in()
         self._tell_news()
         if self._is_long() and not self._is_busy() and not self._commands:
@@ -363,6 +370,8 @@ class JobWorkflow:
             self._tell_registration()
         if self._sleep_until is not None and self._sleep_until <= now:
             self._sleep_until = None
+        if self._sleep_until is not None:
+            self._ahead_of = None
         self._runs.begin()
         self._has_begun = True
 
@@ -569,13 +578,14 @@ class JobWorkflow:
         if has_fourth_rules(state) and self._planner.again_at is not None:
             # Nobody would remember that the planner is to be asked again.
             return
-        # A run that was woken early might be held to its old target by the server, so only a later one is given to it.
-        if self._sleep_until is not None and wake < self._sleep_until:
+        if wake == self._ahead_of or wake - workflow.now() < self._planner.tuning.long_sleep_threshold:
             return
-        if wake - workflow.now() < self._planner.tuning.long_sleep_threshold:
+        until = long_sleep_end(state, wake, now=workflow.now(), tuning=self._planner.tuning)
+        # A run that was woken early might be held to its old target by the server, so only a later one is given to it.
+        if self._sleep_until is not None and until < self._sleep_until:
             return
         if not self._linger.stay_awake(now=workflow.now()):
-            await self._continue_as_new(wake)
+            await self._continue_as_new(until, ahead_of=None if until == wake else wake)
 
     async def _shorten_if_quiet(self) -> None:
         """Continue as new while nothing is due, long before the history asks for it: then no fire has to wait for that."""
@@ -586,8 +596,8 @@ class JobWorkflow:
         if settled and is_quiet(self._state, now=workflow.now()) and not needs_plan(self._state, now=workflow.now()):
             await self._continue_as_new(None)
 
-    async def _continue_as_new(self, wake: datetime | None) -> None:
-        """Go on as a new run, now or at ``wake``; come back if something happened while the handlers finished."""
+    async def _continue_as_new(self, until: datetime | None, *, ahead_of: datetime | None = None) -> None:
+        """Go on as a new run, now or after a long sleep; come back if something happened while the handlers finished."""
         await workflow.wait_condition(lambda: self._news or workflow.all_handlers_finished())
         if self._news or self._is_busy():
             return
@@ -598,11 +608,12 @@ class JobWorkflow:
             JobInput(
                 logic_version=LOGIC_VERSION,
                 state=state,
-                sleep_until=wake,
+                sleep_until=until,
+                ahead_of=ahead_of,
                 mirrored=not self._sender.has_unsent(),
                 send_again_at=self._sender.send_again_at,
             ),
-            backoff_start_interval=None if wake is None else wake - now,
+            backoff_start_interval=None if until is None else until - now,
             memo=job_memo(self._state),
             search_attributes=searchable,
         )

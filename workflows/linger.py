@@ -1,11 +1,14 @@
-"""How long a job that is told one thing after another stays awake for more before it sleeps the long way.
+"""How long a job stays awake before it sleeps the long way: when it is told one thing after another, and amid a crowd of fires.
 
 Whoever is on the way to a run that continues as new is sent away, and comes again after a pause that grows: a hundred commands
-for one job would take a run each. Who is told a single thing goes back to sleep at once. Pure.
+for one job would take a run each. Who is told a single thing goes back to sleep at once.
+
+To go to sleep costs as much as to fire. Where many jobs are due at one instant, what became of their fires comes first. Pure.
 """
 
 from datetime import datetime, timedelta
 from typing import Final
+from zlib import crc32
 
 from workflows.job import JobState
 from workflows.logic import has_fourth_rules
@@ -14,8 +17,19 @@ LINGER: Final = timedelta(seconds=2)
 """After the last of several commands. Those sent away come again within a second, or so."""
 
 
+CROWDED: Final = timedelta(seconds=0.5)
+"""A fire that comes later than this is one of many."""
+
+AFTER_CROWD: Final = timedelta(seconds=10)
+"""How long after such a fire a job stays awake, at least; at most twice that. The later the fire came, the larger the crowd: four
+times as long as it was late is added, ``LARGEST_CROWD`` at most."""
+
+LARGEST_CROWD: Final = timedelta(minutes=1)
+"""Where fires come later than a quarter of that, workers were away."""
+
+
 class Linger:
-    """Knows when the last commands of a run came."""
+    """Knows for how long a run stays awake."""
 
     def __init__(self) -> None:
         self.look_at: datetime | None = None
@@ -32,6 +46,13 @@ class Linger:
         if self._last_at is not None and now - self._last_at <= LINGER:
             self._until = now + LINGER
         self._last_at = now
+
+    def note_fire(self, state: JobState, fire: datetime, *, now: datetime) -> None:
+        """Take notice that the fire which a job was woken ahead of is carried out now."""
+        late = now - fire
+        if late >= CROWDED:
+            share = crc32(state.job_id.encode()) / 2**32
+            self._until = now + min(late * 4, LARGEST_CROWD) + AFTER_CROWD * (1 + share)
 
     def stay_awake(self, *, now: datetime) -> bool:
         """Say whether a job that could sleep now stays awake, because more may be on their way."""

@@ -10,7 +10,7 @@ from zlib import crc32
 
 from workflows.alert import next_unmet
 from workflows.hold import is_firing, is_held, release_time
-from workflows.job import CatchUpPolicy, FirePlan, JobState, Lifecycle, OverlapPolicy, PlanRequest
+from workflows.job import CatchUpPolicy, FirePlan, JobState, Lifecycle, OverlapPolicy, PlanRequest, Tuning
 from workflows.job_state import definition_of, with_entries
 from workflows.logic import has_fourth_rules, has_second_rules, has_third_rules
 from workflows.policies import entries_of_missed, is_blocking, is_used_up, start_deadline
@@ -31,6 +31,9 @@ STALE_BEFORE = 2 * RECHECK_BEFORE
 ASK_AGAIN_AFTER = timedelta(days=7)
 """Where they have none, a plan older than this is asked for again all the same, for what workers have been set to since: when
 nothing is due, and a day before a fire that is further away."""
+
+LEAST_AHEAD = 0.25
+"""Of ``wake_ahead``: nobody is woken so shortly before a fire that it might come late for it."""
 
 STALLED_FOR = timedelta(seconds=5)
 """Fires that come together, the first of them later than this, were held up by nothing but an absence of workers."""
@@ -190,6 +193,21 @@ def quiet_limit(history_limit: int, *, job_id: str) -> int:
     """
     share = crc32(job_id.encode()) / 2**32
     return int(history_limit * (0.6 + 0.3 * share))
+
+
+def long_sleep_end(state: JobState, wake: datetime, *, now: datetime, tuning: Tuning) -> datetime:
+    """Say until when to sleep the long way: until the next wake, or ahead of it where that is a fire that is due to the second.
+
+    To be woken from a long sleep costs more than a timer, and those due at one instant would wait for each other. So they are
+    woken before, each at a time of its own, by a hash of its id. Jitter does the same for those that have it.
+    """
+    if wake - now < tuning.long_sleep_threshold + tuning.wake_ahead:
+        return wake
+    fire = next((fire for fire in state.plan.upcoming[:1] if fire.target == wake), None) if state.plan else None
+    if fire is None or fire.target != fire.nominal:
+        return wake
+    share = crc32(state.job_id.encode()) / 2**32
+    return wake - tuning.wake_ahead * (LEAST_AHEAD + (1 - LEAST_AHEAD) * share)
 
 
 def is_quiet(state: JobState, *, now: datetime) -> bool:

@@ -14,7 +14,7 @@ from datetime import timedelta
 from tests.bench.column import OURS, Column
 from tests.bench.fire_log import BenchJob, look
 from tests.bench.result import Burst, Cost, Rate
-from tests.bench.stand import Stand
+from tests.bench.stand import ALWAYS, WAKE_AHEAD, Stand
 from tests.bench.statistic import percentile
 from tests.eventually import eventually
 
@@ -185,7 +185,9 @@ def _more(jobs: list[BenchJob], growth: float) -> int:
 
 def lead_seconds(column: Column, count: int) -> float:
     """Say how long before their instant the jobs of a burst are registered."""
-    return count / REGISTER_RATE * (OURS_SLACK if column in OURS else NATIVE_SLACK) + SETTLED_WITHIN
+    ahead = ALWAYS + WAKE_AHEAD if column is Column.LONG_SLEEP else timedelta(0)
+    slack = OURS_SLACK if column in OURS else NATIVE_SLACK
+    return count / REGISTER_RATE * slack + SETTLED_WITHIN + ahead.total_seconds()
 
 
 async def measure_burst(stand: Stand, count: int, tell: Tell, *, prefix: str = "burst") -> Burst:

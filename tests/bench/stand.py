@@ -49,6 +49,9 @@ MIRROR: Final = "mirror.sqlite"
 ALWAYS: Final = timedelta(seconds=1)
 NEVER: Final = timedelta(days=365)
 
+WAKE_AHEAD: Final = timedelta(seconds=15)
+"""A quarter of the default, so that jobs of a burst need not be registered long before."""
+
 REGISTER_AT_ONCE: Final = 16
 
 STOPPED_WITHIN: Final = timedelta(seconds=5)
@@ -200,6 +203,7 @@ class Stand:
             "activities": "tests.bench.job_code",
             "log_level": "warning",
             "long_sleep_threshold": str((ALWAYS if self.column is Column.LONG_SLEEP else NEVER).total_seconds()),
+            "wake_ahead": str(WAKE_AHEAD.total_seconds()),
             **self._settings,
         }
         bench = {FIRE_LOG_VARIABLE: str(self.log.path), "PYTHONPATH": str(ROOT)}

@@ -150,6 +150,12 @@ ALERTS = AlertRules(on=(AlertKind.DEAD, AlertKind.NOT_FINISHED), finish_within=2
 TEAM = "team-of-the-recordings"
 """Task queue of the workflows that jobs start."""
 
+
+def woken_ahead(*, seconds: float) -> Tuning:
+    """Sleep the long way, and be woken so long before a fire at most."""
+    return SLEEPY.model_copy(update={"wake_ahead": timedelta(seconds=seconds)})
+
+
 TOGETHER: dict[str, Scenario] = {
     "plain-fires": Scenario(definition=job(every_seconds=2), play=until_runs(8)),
     "planned-anew": Scenario(
@@ -160,6 +166,7 @@ TOGETHER: dict[str, Scenario] = {
         play=until_told(6),
     ),
     "long-sleep": Scenario(definition=job(every_seconds=3), play=until_runs(3), tuning=SLEEPY),
+    "woken-ahead": Scenario(definition=job(every_seconds=4), play=until_runs(3), tuning=woken_ahead(seconds=2)),
     "continued": Scenario(
         definition=job(every_seconds=2), play=until_runs(3), tuning=QUICK.model_copy(update={"history_limit": 12})
     ),
@@ -266,6 +273,8 @@ MISSED: dict[str, Scenario] = {
     "catch-up-too-old": Scenario(
         definition=job(missed_window="RUN_ALL", misfire_grace=SECOND, lookback=2 * SECOND), play=until_told(8)
     ),
+    # Asleep when they go; due shortly before they are back.
+    "woken-ahead-late": Scenario(definition=job(every_seconds=4), play=until_runs(9), tuning=woken_ahead(seconds=2)),
 }
 """Their first run ends, and then nobody is there for some seconds."""
 

@@ -2,9 +2,11 @@
 
 from datetime import timedelta
 
+import pytest
+
 from tests.unit.job_driver import EPOCH, Grid, JobDriver, every
 from workflows.job import JobDefinition, JobState
-from workflows.linger import LINGER, Linger
+from workflows.linger import AFTER_CROWD, CROWDED, LARGEST_CROWD, LINGER, Linger
 
 SHORT = timedelta(milliseconds=1)
 
@@ -56,6 +58,25 @@ def test_a_job_that_only_could_not_sleep_looks_at_no_time() -> None:
     for _ in range(2):
         linger.note_command(a_job(), now=EPOCH)
     assert linger.look_at is None
+
+
+def test_who_fires_on_time_goes_to_sleep_at_once() -> None:
+    """It was alone, or nearly."""
+    linger = Linger()
+    linger.note_fire(a_job(), EPOCH, now=EPOCH + CROWDED - SHORT)
+    assert not linger.stay_awake(now=EPOCH + CROWDED)
+
+
+@pytest.mark.parametrize("late", [CROWDED, timedelta(seconds=3), timedelta(hours=3)])
+def test_who_fires_late_lets_the_others_come_first(late: timedelta) -> None:
+    """Longer where they are many, but not for hours where nobody was there for hours."""
+    linger, now = Linger(), EPOCH + late
+    linger.note_fire(a_job(), EPOCH, now=now)
+    assert linger.stay_awake(now=now)
+    assert linger.look_at is not None
+    crowd = min(late * 4, LARGEST_CROWD)
+    assert crowd + AFTER_CROWD <= linger.look_at - now <= crowd + 2 * AFTER_CROWD
+    assert not linger.stay_awake(now=linger.look_at)
 
 
 def test_a_run_begun_under_an_earlier_version_goes_to_sleep_as_it_did() -> None:

@@ -6,10 +6,10 @@ from itertools import pairwise
 import pytest
 
 from tests.unit.job_driver import EPOCH, Grid, JobDriver, at, every
-from workflows.job import JobDefinition, OverlapPolicy
+from workflows.job import JobDefinition, JobState, OverlapPolicy, Tuning
 from workflows.resilience import ENGINE_FLOOR
 from workflows.run import AttemptStatus, RunKind
-from workflows.wake import house_times, is_held_up, next_wake
+from workflows.wake import LEAST_AHEAD, house_times, is_held_up, long_sleep_end, next_wake
 
 LOOKS_AGAIN_AFTER = ENGINE_FLOOR
 """The engine looks ahead to one timer of a workflow, and to the next one no sooner than this after it rang."""
@@ -112,3 +112,55 @@ def test_house_keeping_keeps_away_from_a_fire() -> None:
     assert house_times(driver.state, times, wakes=[]) == sorted(times)
     assert house_times(second, times, wakes=[at(10)]) == [at(8.6), at(10.1)]
     assert house_times(first, times, wakes=[at(10)]) == sorted(times)
+
+
+TUNING = Tuning(wake_ahead=timedelta(minutes=1))
+HOUR = 3600
+
+
+def planned(*, jitter: float = 0.0) -> JobDriver:
+    """A job of every hour that knows its next fires."""
+    schedule = every(HOUR, jitter_window_seconds=jitter)
+    driver = JobDriver(JobDefinition.model_validate({"schedule": schedule}), grid=Grid(HOUR))
+    driver.wake()
+    return driver
+
+
+def sleeps_until(state: JobState, *, now: datetime, tuning: Tuning = TUNING) -> datetime:
+    """When the long sleep before the next fire ends."""
+    wake = next_wake(state, now=now)
+    assert wake is not None
+    return long_sleep_end(state, wake, now=now, tuning=tuning)
+
+
+def test_jobs_that_are_due_at_one_instant_are_woken_at_many_before_it() -> None:
+    """None so shortly before that it might come late, none longer before than it may."""
+    state = planned().state
+    ends = [
+        sleeps_until(state.model_copy(update={"job_id": f"job-{number}"}), now=at(0)) - at(HOUR)
+        for number in range(200)
+    ]
+    assert len({*ends}) == 200
+    assert -TUNING.wake_ahead <= min(ends) < -TUNING.wake_ahead * 0.9
+    assert -TUNING.wake_ahead * LEAST_AHEAD * 1.3 < max(ends) <= -TUNING.wake_ahead * LEAST_AHEAD
+
+
+def test_a_job_with_jitter_is_woken_at_its_fire() -> None:
+    """The jitter has spread it already."""
+    state = planned(jitter=60.0).state
+    assert state.plan is not None
+    assert sleeps_until(state, now=at(0)) == state.plan.upcoming[0].target > at(HOUR)
+
+
+def test_who_would_hardly_sleep_is_woken_at_the_fire() -> None:
+    """What is left of the gap would be too short for a long sleep; and where nobody is to be woken ahead, nobody is."""
+    state, least = planned().state, TUNING.long_sleep_threshold + TUNING.wake_ahead
+    assert sleeps_until(state, now=at(HOUR) - least) < at(HOUR)
+    assert sleeps_until(state, now=at(HOUR) - least + timedelta(seconds=1)) == at(HOUR)
+    assert sleeps_until(state, now=at(0), tuning=Tuning()) == at(HOUR)
+
+
+def test_who_wakes_for_something_else_than_a_fire_does_so_at_its_time() -> None:
+    """Such as the end of a pause."""
+    driver = planned()
+    assert long_sleep_end(driver.state, at(HOUR - 1), now=at(0), tuning=TUNING) == at(HOUR - 1)

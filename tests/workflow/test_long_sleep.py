@@ -30,6 +30,8 @@ from workflows.contracts import (
     job_workflow_id,
 )
 from workflows.job import JobInput, Lifecycle
+from workflows.linger import CROWDED, LARGEST_CROWD
+from workflows.wake import LEAST_AHEAD
 
 
 async def until_asleep(harness: Harness, job_id: str, *, sleeps: int = 1) -> None:
@@ -58,6 +60,51 @@ async def test_a_long_gap_is_slept_without_a_history(temporal_client: Client) ->
         # The state crossed with each: fences rise, counts go on.
         assert harness.mirror.jobs[job_id].counts.succeeded >= 3
         assert len({run.workflow_run_id for run in runs}) == len(runs)
+
+
+async def test_a_job_without_jitter_is_woken_ahead_of_its_fire(temporal_client: Client) -> None:
+    """One of many that are due at one instant is ready by then, and sleeps the rest on a timer."""
+    ahead = timedelta(seconds=4)
+    async with running(temporal_client, tuning=SLEEPY.model_copy(update={"wake_ahead": ahead})) as harness:
+        job_id = await harness.register(job(every_seconds=7))
+        runs = await harness.until_runs(job_id, 3)
+        assert is_gapless([run.scheduled_at for run in runs], timedelta(seconds=7))
+        assert max(map(lateness, runs)) < timedelta(seconds=1)
+        woken = [each for each in await harness.histories(job_id) if each.run_id == runs[1].workflow_run_id]
+        assert list(map(is_long_sleep, woken)) == [True]
+        assert count_kind(woken, "timer_fired") == 1
+        assert count_kind(woken, "activity_task_completed") == 1
+        begins = woken[0].events[0]
+        backoff = begins.workflow_execution_started_event_attributes.first_workflow_task_backoff.ToTimedelta()
+        early = runs[1].scheduled_at - (begins.event_time.ToDatetime(tzinfo=UTC) + backoff)
+        assert ahead * LEAST_AHEAD <= early <= ahead
+
+
+async def test_a_job_that_fires_late_stays_awake_until_the_crowd_is_through(temporal_client: Client) -> None:
+    """Others are late as well, and come first; it fires again in the meantime, and then sleeps the long way again."""
+    tuning = SLEEPY.model_copy(update={"wake_ahead": timedelta(seconds=2)})
+    async with running(temporal_client, tuning=tuning) as harness:
+        job_id = await harness.register(job(every_seconds=4))
+        await harness.until_runs(job_id, 1)
+        await until_asleep(harness, job_id, sleeps=2)
+        await harness.stop_workers()
+        due = harness.mirror.jobs[job_id].next_run_at
+        assert due is not None
+        await asyncio.sleep((due - datetime.now(UTC) + 2 * CROWDED).total_seconds())
+        await harness.start_workers()
+        runs = await harness.until_runs(job_id, 3)
+        late = next(run for run in runs if lateness(run) >= CROWDED)
+        awake = [each for each in await harness.histories(job_id) if each.run_id == late.workflow_run_id]
+        assert list(map(is_long_sleep, awake)) == [True]
+
+        def fires_of_that_run() -> list[bool]:
+            every_run = [*harness.mirror.runs[job_id].values()]
+            return [
+                run.workflow_run_id == late.workflow_run_id for run in every_run if run.scheduled_at > late.scheduled_at
+            ]
+
+        await eventually(lambda: not all(fires_of_that_run()), limit=LARGEST_CROWD)
+        assert fires_of_that_run()[0]
 
 
 async def test_operators_see_a_sleeping_job(temporal_client: Client) -> None:
