@@ -16,9 +16,10 @@ from rich.progress import Progress, TaskID
 
 from tests.bench import dst_table
 from tests.bench.column import OURS, TITLES, Column
+from tests.bench.fire_log import BenchJob
 from tests.bench.knob import KNOBS, Setting, measure_knob
 from tests.bench.machine import watching
-from tests.bench.measure import Tell, measure_burst, measure_cost, measure_rate, measure_running, warm_up
+from tests.bench.measure import Tell, begin_load, measure_burst, measure_cost, measure_rate, measure_running, warm_up
 from tests.bench.mirror_rate import measure_mirror
 from tests.bench.plan import (
     Measure,
@@ -130,8 +131,13 @@ class Bench:
                 )
 
     async def _visit(self, column: Column, measures: frozenset[Measure], run: int, tell: Tell) -> None:
-        """Measure bursts, then the steady load, then the rate held; a part that fails leaves the next ones their turn."""
-        history_limit = {"history_limit": str(self._plan.timers_history_limit)} if column is Column.TIMERS else {}
+        """Measure bursts, then the steady load, then the rate held; a part that fails leaves the next ones their turn.
+
+        Jobs on timers continue as new sooner than usual under the steady load, and as usual for the rate.
+        """
+        is_altered = column is Column.TIMERS
+        history_limit = {"history_limit": str(self._plan.timers_history_limit)} if is_altered else {}
+        with_rate = Measure.STEADY in measures and takes_rate(column, run=run)
         about = f"run {run + 1}, {TITLES[column]}"
         async with standing(column, **history_limit) as stand:
             await warm_up(stand)
@@ -140,8 +146,12 @@ class Bench:
                 if takes_large_burst(column, run=run):
                     await self._attempt(f"large burst, {about}", 180, self._large_burst(stand, tell))
             if Measure.STEADY in measures:
-                with_rate = takes_rate(column, run=run)
-                await self._attempt(f"steady load, {about}", 120, self._steady(stand, tell, with_rate=with_rate))
+                then_rate = with_rate and not is_altered
+                await self._attempt(f"steady load, {about}", 120, self._steady(stand, tell, then_rate=then_rate))
+        if with_rate and is_altered:
+            async with standing(column) as stand:
+                await warm_up(stand)
+                await self._attempt(f"rate, {about}", 90, self._rate(stand, tell))
 
     async def _burst(self, stand: Stand, tell: Tell) -> None:
         burst = await measure_burst(stand, self._plan.burst, tell)
@@ -151,12 +161,18 @@ class Bench:
         burst = await measure_burst(stand, self._plan.large_burst, tell, prefix="large")
         self.results.large_burst.setdefault(stand.column, []).append(burst)
 
-    async def _steady(self, stand: Stand, tell: Tell, *, with_rate: bool) -> None:
+    async def _steady(self, stand: Stand, tell: Tell, *, then_rate: bool) -> None:
         cost, jobs = await measure_cost(stand, self._plan.steady, tell)
         self.results.cost.setdefault(stand.column, []).append(cost)
-        if with_rate:
-            rate = await measure_rate(stand, jobs, tell, limit=self._plan.rate_limit)
-            self.results.rate.setdefault(stand.column, []).append(rate)
+        if then_rate:
+            await self._climb(stand, jobs, tell)
+
+    async def _rate(self, stand: Stand, tell: Tell) -> None:
+        await self._climb(stand, await begin_load(stand, self._plan.steady, tell), tell)
+
+    async def _climb(self, stand: Stand, jobs: list[BenchJob], tell: Tell) -> None:
+        rate = await measure_rate(stand, jobs, tell, limit=self._plan.rate_limit)
+        self.results.rate.setdefault(stand.column, []).append(rate)
 
     def _cache_steps(self, measures: Sequence[Measure]) -> Iterator[Step]:
         if Measure.CACHE in measures:

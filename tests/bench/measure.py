@@ -81,10 +81,16 @@ async def measure_cost(
     stand: Stand, load: Load, tell: Tell, *, with_events: bool = True
 ) -> tuple[Cost, list[BenchJob]]:
     """Measure a steady load. The jobs go on. Counting their events asks the server for each of them."""
+    jobs = await begin_load(stand, load, tell)
+    return await measure_running(stand, jobs, load, tell, with_events=with_events), jobs
+
+
+async def begin_load(stand: Stand, load: Load, tell: Tell) -> list[BenchJob]:
+    """Register the jobs of a steady load."""
     jobs = make_jobs(load.jobs, period=load.period)
     tell("registers")
     await _register_and_settle(stand, jobs)
-    return await measure_running(stand, jobs, load, tell, with_events=with_events), jobs
+    return jobs
 
 
 async def _register_and_settle(stand: Stand, jobs: list[BenchJob]) -> None:

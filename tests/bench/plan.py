@@ -105,10 +105,10 @@ QUICK: Final = Plan(
 STAND_SECONDS: Final = 3.5
 """For a server and a worker to start, and to stop."""
 
-DRAIN_RATES: Final[Mapping[Column, float]] = {T: 75, L: 45, N: 21, R: 60, C: 150}
+DRAIN_RATES: Final[Mapping[Column, float]] = {T: 75, L: 60, N: 28, R: 60, C: 150}
 """Fires a second, about, in a burst on two cores."""
 
-CLIMB_SECONDS: Final[Mapping[Column, float]] = {T: 21, L: 15, N: 9, R: 15, C: 21}
+CLIMB_SECONDS: Final[Mapping[Column, float]] = {T: 30, L: 15, N: 9, R: 15, C: 21}
 """To the highest rate that is held, about."""
 
 
@@ -130,6 +130,7 @@ def round_seconds(plan: Plan, column: Column, measures: frozenset[Measure], *, r
         seconds += burst_seconds(column, plan.large_burst) if takes_large_burst(column, run=run) else 0.0
     if Measure.STEADY in measures:
         seconds += load_seconds(plan.steady) + (CLIMB_SECONDS[column] if takes_rate(column, run=run) else 0.0)
+        seconds += STAND_SECONDS + load_seconds(plan.steady) - plan.steady.window if column is T else 0.0
     return seconds
 
 
