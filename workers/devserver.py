@@ -40,9 +40,9 @@ fast as the default. Everything waits while the log is written back: done each 4
 jobs stand still for seconds. The last keeps 64 MB of pages in memory."""
 
 _DYNAMIC_CONFIG: Final = {"history.queueReaderStuckCriticalAttempts": "100000"}
-"""A server takes a second whose timers it has to read more than three times for one that is stuck, and gives what is left of it
-to a slower reader: with all workflows in one shard, that came from some fifty fires a second on, and a few of them in a thousand
-were up to ten seconds late. Clusters have hundreds of shards."""
+"""A server takes a second of whose timers it reads three batches for one that is stuck, and gives what is left of it to a slower
+reader: with all workflows in one shard, that came from some fifty fires a second on, and a few of them in a thousand were up to
+ten seconds late. Clusters have hundreds of shards."""
 
 _TYPE_NAMES: Final = {
     SearchAttributeIndexedValueType.KEYWORD: "Keyword",

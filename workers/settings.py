@@ -41,8 +41,8 @@ MOST_WEIGHT: Final = 1_000.0
 
 
 LEAST_WAKE_AHEAD: Final = timedelta(seconds=10)
-MOST_WAKE_AHEAD: Final = timedelta(hours=1)
-"""Bounds of ``wake_ahead``: less would be too short for a busy worker; what was woken stays in the cache until its fire."""
+MOST_WAKE_AHEAD: Final = timedelta(minutes=10)
+"""Bounds of ``wake_ahead``: less would be too short for a busy worker; what was woken takes a place in a worker's cache."""
 
 
 class InvalidSettings(Exception):
@@ -289,7 +289,7 @@ class Settings(BaseSettings):
 
     wake_ahead: Annotated[Seconds, AfterValidator(_check_wake_ahead)] = timedelta(seconds=60)
     """How long before a fire without jitter, at most, a job is woken from a long sleep, so that many that are due at one instant
-    can begin at once. ``0``: at the fire."""
+    can begin at once. Where what is left to sleep would be below ``long_sleep_threshold``, it wakes at the fire. ``0``: always."""
 
     history_limit: Annotated[int, Field(ge=50, le=10_000)] = Tuning().history_limit
     """Events after which a job's workflow continues as new."""

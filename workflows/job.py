@@ -217,7 +217,7 @@ class Tuning(Value):
 
     wake_ahead: timedelta = timedelta(0)
     """How long before a fire that is due to the second, at most, a job is woken from a long sleep, to sleep the rest on a timer.
-    Plans made before there was such a bound have none."""
+    Stays 0 here: plans in recorded histories were made before there was such a bound."""
 
     history_limit: int = 400
     """Events after which a job continues as new when it can; detached runs take over when it cannot. Leaves room for
@@ -564,7 +564,7 @@ class JobInput(Value):
     """When the run was to begin; an update may have woken it earlier."""
 
     ahead_of: datetime | None = None
-    """The fire that ``sleep_until`` comes shortly before."""
+    """The fire that the run is woken ahead of, to sleep the rest on a timer; void where it was woken before ``sleep_until``."""
 
     mirrored: bool = False
     """The mirror has confirmed everything in ``state``."""

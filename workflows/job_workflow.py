@@ -196,7 +196,7 @@ class JobWorkflow:
         self._take_in()
         self._tell_news()
         if self._is_long() and not self._is_busy() and not self._commands:
-            await self._continue_as_new(None)
+            await self._continue_as_new(None, ahead_of=self._ahead_of)
         await self._planner.plan()
         if self._commands or next_end(self._state, now=workflow.now()) is not None:
             await self._end_in_time()
@@ -581,9 +581,11 @@ class JobWorkflow:
         if wake == self._ahead_of or wake - workflow.now() < self._planner.tuning.long_sleep_threshold:
             return
         until = long_sleep_end(state, wake, now=workflow.now(), tuning=self._planner.tuning)
-        # A run that was woken early might be held to its old target by the server, so only a later one is given to it.
-        if self._sleep_until is not None and until < self._sleep_until:
-            return
+        if self._sleep_until is not None:
+            # A run that was woken early might be held to its old target by the server, so only a later one is given to it.
+            if wake < self._sleep_until:
+                return
+            until = max(until, self._sleep_until)
         if not self._linger.stay_awake(now=workflow.now()):
             await self._continue_as_new(until, ahead_of=None if until == wake else wake)
 
@@ -594,9 +596,9 @@ class JobWorkflow:
             return
         settled = not self._sender.has_unsent() or self._sender.send_again_at is not None
         if settled and is_quiet(self._state, now=workflow.now()) and not needs_plan(self._state, now=workflow.now()):
-            await self._continue_as_new(None)
+            await self._continue_as_new(None, ahead_of=self._ahead_of)
 
-    async def _continue_as_new(self, until: datetime | None, *, ahead_of: datetime | None = None) -> None:
+    async def _continue_as_new(self, until: datetime | None, *, ahead_of: datetime | None) -> None:
         """Go on as a new run, now or after a long sleep; come back if something happened while the handlers finished."""
         await workflow.wait_condition(lambda: self._news or workflow.all_handlers_finished())
         if self._news or self._is_busy():

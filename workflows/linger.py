@@ -8,21 +8,22 @@ To go to sleep costs as much as to fire. Where many jobs are due at one instant,
 
 from datetime import datetime, timedelta
 from typing import Final
-from zlib import crc32
 
 from workflows.job import JobState
 from workflows.logic import has_fourth_rules
+from workflows.spread import share_of
+from workflows.wake import first_planned
 
 LINGER: Final = timedelta(seconds=2)
 """After the last of several commands. Those sent away come again within a second, or so."""
 
 
 CROWDED: Final = timedelta(seconds=0.5)
-"""A fire that comes later than this is one of many."""
+"""A fire that comes as late as this, or later, is taken for one of many."""
 
 AFTER_CROWD: Final = timedelta(seconds=10)
-"""How long after such a fire a job stays awake, at least; at most twice that. The later the fire came, the larger the crowd: four
-times as long as it was late is added, ``LARGEST_CROWD`` at most."""
+"""How long after such a fire a job stays awake at least, by a hash of its id up to twice as long. The later the fire came, the
+larger the crowd: four times as long as it was late is added before that, ``LARGEST_CROWD`` at most."""
 
 LARGEST_CROWD: Final = timedelta(minutes=1)
 """Where fires come later than a quarter of that, workers were away."""
@@ -44,15 +45,15 @@ class Linger:
         if not has_fourth_rules(state):
             return
         if self._last_at is not None and now - self._last_at <= LINGER:
-            self._until = now + LINGER
+            self._stay_until(now + LINGER)
         self._last_at = now
 
     def note_fire(self, state: JobState, fire: datetime, *, now: datetime) -> None:
-        """Take notice that the fire which a job was woken ahead of is carried out now."""
-        late = now - fire
-        if late >= CROWDED:
-            share = crc32(state.job_id.encode()) / 2**32
-            self._until = now + min(late * 4, LARGEST_CROWD) + AFTER_CROWD * (1 + share)
+        """Take notice that the fire which a job was woken ahead of is due, and carried out now if nothing is in its way."""
+        first, late = first_planned(state), now - fire
+        is_carried_out = first is not None and first.target == fire and not state.active
+        if is_carried_out and late >= CROWDED:
+            self._stay_until(now + (min(late * 4, LARGEST_CROWD) + AFTER_CROWD) * (1 + share_of(state.job_id)))
 
     def stay_awake(self, *, now: datetime) -> bool:
         """Say whether a job that could sleep now stays awake, because more may be on their way."""
@@ -61,3 +62,6 @@ class Linger:
         if self.look_at is None or self.look_at <= now:
             self.look_at = self._until
         return True
+
+    def _stay_until(self, at: datetime) -> None:
+        self._until = at if self._until is None else max(self._until, at)

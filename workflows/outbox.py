@@ -5,7 +5,6 @@ ledger every entry. The row of the job itself is made when the outbox is sent, f
 """
 
 from datetime import timedelta
-from zlib import crc32
 
 from workflows.job import (
     AttemptRecord,
@@ -19,6 +18,7 @@ from workflows.job import (
 )
 from workflows.logic import has_second_rules
 from workflows.run import Attempt, Run
+from workflows.spread import share_of
 from workflows.visibility import last_outcome, next_fire
 
 FIRST_PAUSE = timedelta(seconds=10)
@@ -118,8 +118,7 @@ def mirror_pause(state: JobState, *, is_first: bool) -> timedelta:
     """
     if not has_second_rules(state):
         return FIRST_PAUSE
-    share = crc32(state.job_id.encode()) / 2**32
-    return (FIRST_PAUSE if is_first else LATER_PAUSE) * (0.7 + 0.6 * share)
+    return (FIRST_PAUSE if is_first else LATER_PAUSE) * (0.7 + 0.6 * share_of(state.job_id))
 
 
 def is_empty(outbox: MirrorBatch) -> bool:

@@ -6,7 +6,6 @@ Pure.
 from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import assert_never
-from zlib import crc32
 
 from workflows.alert import next_unmet
 from workflows.hold import is_firing, is_held, release_time
@@ -17,6 +16,7 @@ from workflows.policies import entries_of_missed, is_blocking, is_used_up, start
 from workflows.resilience import ENGINE_FLOOR, QUIET
 from workflows.run import Run
 from workflows.schedule import Fire
+from workflows.spread import share_of
 from workflows.turn import first_in_lane, next_in_lane, waiting_now
 
 EVERY_FIRE_FOR = timedelta(seconds=8)
@@ -191,29 +191,32 @@ def quiet_limit(history_limit: int, *, job_id: str) -> int:
 
     Between six and nine tenths of the bound, by a hash of the job's id: jobs registered together do not all do so at once.
     """
-    share = crc32(job_id.encode()) / 2**32
-    return int(history_limit * (0.6 + 0.3 * share))
+    return int(history_limit * (0.6 + 0.3 * share_of(job_id)))
 
 
 def long_sleep_end(state: JobState, wake: datetime, *, now: datetime, tuning: Tuning) -> datetime:
     """Say until when to sleep the long way: until the next wake, or ahead of it where that is a fire that is due to the second.
 
     To be woken from a long sleep costs more than a timer, and those due at one instant would wait for each other. So they are
-    woken before, each at a time of its own, by a hash of its id. Jitter does the same for those that have it.
+    woken before, each at a time of its own, by a hash of its id, where what is left to sleep is still long. Those with
+    jitter are left to it.
     """
-    if wake - now < tuning.long_sleep_threshold + tuning.wake_ahead:
+    fire = first_planned(state)
+    if fire is None or fire.target != wake or fire.target != fire.nominal:
         return wake
-    fire = next((fire for fire in state.plan.upcoming[:1] if fire.target == wake), None) if state.plan else None
-    if fire is None or fire.target != fire.nominal:
-        return wake
-    share = crc32(state.job_id.encode()) / 2**32
-    return wake - tuning.wake_ahead * (LEAST_AHEAD + (1 - LEAST_AHEAD) * share)
+    end = wake - tuning.wake_ahead * (LEAST_AHEAD + (1 - LEAST_AHEAD) * share_of(state.job_id))
+    return end if end - now >= tuning.long_sleep_threshold else wake
 
 
 def is_quiet(state: JobState, *, now: datetime) -> bool:
     """Say whether nothing of the job is under way, and a new run could set its timers before anything is due."""
     wake = next_wake(state, now=now)
     return not state.active and (wake is None or wake - now >= QUIET)
+
+
+def first_planned(state: JobState) -> Fire | None:
+    """Name the fire that the plan has next."""
+    return next(iter(state.plan.upcoming), None) if state.plan is not None else None
 
 
 def _times_of_plan(state: JobState, plan: FirePlan, *, now: datetime) -> list[datetime]:

@@ -191,9 +191,13 @@ def _more(jobs: list[BenchJob], growth: float) -> int:
 
 def lead_seconds(column: Column, count: int) -> float:
     """Say how long before their instant the jobs of a burst are registered."""
-    ahead = ALWAYS + WAKE_AHEAD if column is Column.LONG_SLEEP else timedelta(0)
     slack = OURS_SLACK if column in OURS else NATIVE_SLACK
-    return count / REGISTER_RATE * slack + SETTLED_WITHIN + ahead.total_seconds()
+    return count / REGISTER_RATE * slack + SETTLED_WITHIN + ahead_seconds(column)
+
+
+def ahead_seconds(column: Column) -> float:
+    """Say how long before its instant a burst may begin to be prepared."""
+    return (ALWAYS + WAKE_AHEAD).total_seconds() if column is Column.LONG_SLEEP else 0.0
 
 
 async def measure_burst(stand: Stand, count: int, tell: Tell, *, prefix: str = "burst") -> Burst:
@@ -215,10 +219,12 @@ async def _try_burst(
     jobs = [BenchJob(f"{prefix}-{number}", 86_400, due) for number in range(count)]
     tell(f"registers {count}")
     await stand.register_all(jobs, rate=REGISTER_RATE)
-    if time.time() > due - 1:
+    ahead = ahead_seconds(stand.column)
+    if time.time() > due - 1 - ahead:
         return None
-    await asyncio.sleep(due - 0.5 - time.time())
+    await asyncio.sleep(due - 0.5 - ahead - time.time())
     before = stand.counters()
+    await asyncio.sleep(due - 0.5 - time.time())
     tell(f"{count} are due")
     drained = math.nan
     while math.isnan(drained) and time.time() < due + patience:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Collection
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ async def test_a_history_that_does_not_fit_is_noticed() -> None:
         await replay(history)
 
 
-SAMPLE = ["plain-fires", "long-sleep", "dst-night", "catch-up-run-all", "overlap-skip"]
+SAMPLE = ["plain-fires", "long-sleep", "woken-ahead", "dst-night", "catch-up-run-all", "overlap-skip"]
 
 
 @pytest.mark.parametrize("name", SAMPLE)
@@ -90,6 +91,7 @@ async def test_a_replay_does_not_notice_other_settings(name: str, monkeypatch: p
         "batch_size": 1,
         "outbox_limit": 1,
         "long_sleep_threshold": Tuning().long_sleep_threshold / 1000,
+        "wake_ahead": timedelta(seconds=1),
     }
     for field, default in changes.items():
         monkeypatch.setattr(Tuning.model_fields[field], "default", default)

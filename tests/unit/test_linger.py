@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.unit.job_driver import EPOCH, Grid, JobDriver, every
+from tests.unit.job_driver import EPOCH, Grid, JobDriver, at, every
 from workflows.job import JobDefinition, JobState
 from workflows.linger import AFTER_CROWD, CROWDED, LARGEST_CROWD, LINGER, Linger
 
@@ -60,23 +60,52 @@ def test_a_job_that_only_could_not_sleep_looks_at_no_time() -> None:
     assert linger.look_at is None
 
 
+def a_due_job() -> JobState:
+    """It knows its next fire, which is at ``FIRE``."""
+    driver = JobDriver(JobDefinition.model_validate({"schedule": every(60)}), grid=Grid(60))
+    driver.wake()
+    return driver.state
+
+
+FIRE = at(60)
+
+
 def test_who_fires_on_time_goes_to_sleep_at_once() -> None:
     """It was alone, or nearly."""
     linger = Linger()
-    linger.note_fire(a_job(), EPOCH, now=EPOCH + CROWDED - SHORT)
-    assert not linger.stay_awake(now=EPOCH + CROWDED)
+    linger.note_fire(a_due_job(), FIRE, now=FIRE + CROWDED - SHORT)
+    assert not linger.stay_awake(now=FIRE + CROWDED)
 
 
 @pytest.mark.parametrize("late", [CROWDED, timedelta(seconds=3), timedelta(hours=3)])
 def test_who_fires_late_lets_the_others_come_first(late: timedelta) -> None:
-    """Longer where they are many, but not for hours where nobody was there for hours."""
-    linger, now = Linger(), EPOCH + late
-    linger.note_fire(a_job(), EPOCH, now=now)
+    """Longer where they are many, but not for hours where nobody was there for hours. A command does not make it shorter."""
+    linger, now = Linger(), FIRE + late
+    linger.note_fire(a_due_job(), FIRE, now=now)
+    for _ in range(2):
+        linger.note_command(a_due_job(), now=now)
     assert linger.stay_awake(now=now)
     assert linger.look_at is not None
-    crowd = min(late * 4, LARGEST_CROWD)
-    assert crowd + AFTER_CROWD <= linger.look_at - now <= crowd + 2 * AFTER_CROWD
+    least = min(late * 4, LARGEST_CROWD) + AFTER_CROWD
+    assert least <= linger.look_at - now <= 2 * least
     assert not linger.stay_awake(now=linger.look_at)
+
+
+def test_a_fire_that_nobody_carries_out_keeps_nobody_awake() -> None:
+    """The schedule has changed since the job was woken ahead of it, or a run is in its way."""
+    for state, fire in ((a_due_job(), FIRE + SHORT), (a_busy_job(), FIRE)):
+        linger = Linger()
+        linger.note_fire(state, fire, now=fire + 2 * CROWDED)
+        assert not linger.stay_awake(now=fire + 2 * CROWDED)
+
+
+def a_busy_job() -> JobState:
+    """Somebody has triggered it before its fire."""
+    driver = JobDriver(JobDefinition.model_validate({"schedule": every(60)}), grid=Grid(60))
+    driver.wake()
+    driver.trigger("now")
+    assert driver.state.active
+    return driver.state
 
 
 def test_a_run_begun_under_an_earlier_version_goes_to_sleep_as_it_did() -> None:

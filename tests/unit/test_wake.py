@@ -154,9 +154,10 @@ def test_a_job_with_jitter_is_woken_at_its_fire() -> None:
 
 def test_who_would_hardly_sleep_is_woken_at_the_fire() -> None:
     """What is left of the gap would be too short for a long sleep; and where nobody is to be woken ahead, nobody is."""
-    state, least = planned().state, TUNING.long_sleep_threshold + TUNING.wake_ahead
-    assert sleeps_until(state, now=at(HOUR) - least) < at(HOUR)
-    assert sleeps_until(state, now=at(HOUR) - least + timedelta(seconds=1)) == at(HOUR)
+    state, least = planned().state, TUNING.long_sleep_threshold
+    end = sleeps_until(state, now=at(0))
+    assert sleeps_until(state, now=end - least) == end < at(HOUR)
+    assert sleeps_until(state, now=end - least + timedelta(seconds=1)) == at(HOUR)
     assert sleeps_until(state, now=at(0), tuning=Tuning()) == at(HOUR)
 
 

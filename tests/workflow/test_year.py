@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests.workflow.harness import is_gapless, is_long_sleep, job, skipping_time
+from workers.settings import Settings
 from workers.workflow_runner import plain_runner
 from workflows.job import Lifecycle
 from workflows.run import Outcome, RunStatus
@@ -37,7 +38,7 @@ def in_new_york(expression: str, *, begin: datetime, end: datetime) -> dict[str,
 @pytest.mark.timeout(600)
 async def test_a_year_of_hours(capsys: pytest.CaptureFixture[str]) -> None:
     """8,760 runs, none twice; the long sleep carries the job from hour to hour."""
-    async with skipping_time() as (environment, harness):
+    async with skipping_time(tuning=Settings().tuning(search_attributes=False)) as (environment, harness):
         begin = (await environment.get_current_time()).replace(minute=0, second=0, microsecond=0) + HOUR
         end = begin + YEAR - HOUR
         job_id = await harness.register(job(schedule=in_new_york("0 * * * *", begin=begin, end=end)))
