@@ -289,7 +289,7 @@ class Settings(BaseSettings):
 
     wake_ahead: Annotated[Seconds, AfterValidator(_check_wake_ahead)] = timedelta(seconds=60)
     """How long before a fire without jitter, at most, a job is woken from a long sleep, so that many that are due at one instant
-    can begin at once. Where what is left to sleep would be below ``long_sleep_threshold``, it wakes at the fire. ``0``: always."""
+    can begin at once. Where less than ``long_sleep_threshold`` would be left to sleep, it wakes at the fire. ``0``: always."""
 
     history_limit: Annotated[int, Field(ge=50, le=10_000)] = Tuning().history_limit
     """Events after which a job's workflow continues as new."""

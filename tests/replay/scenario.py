@@ -21,9 +21,10 @@ from tests.replay.steering import (
     trigger,
     trigger_together,
 )
-from tests.workflow.harness import QUICK, SLEEPY, Harness, every, job, refusal_of
+from tests.workflow.harness import QUICK, SLEEPY, Harness, every, job, kinds_of, lateness, refusal_of
 from workflows.alert_rule import AlertKind, AlertRules
 from workflows.job import JobDefinition, Tuning
+from workflows.linger import CROWDED
 from workflows.run import RunStatus
 from workflows.target import WorkflowTarget
 
@@ -35,6 +36,8 @@ LISTENS = timedelta(seconds=1.5)
 """A heartbeat timeout that lets a cancellation through soon."""
 
 NIGHT = datetime(2026, 6, 1, tzinfo=UTC)
+
+CONTINUED = "workflow_execution_continued_as_new"
 
 AWAY = 5
 """Seconds without workers, for what is missed."""
@@ -77,6 +80,17 @@ def until_successes(count: int) -> Play:
         await eventually(lambda: harness.mirror.statuses(job_id)[RunStatus.SUCCESS] >= count, limit=ENOUGH)
 
     return play
+
+
+async def until_the_crowd_is_through(harness: Harness, job_id: str) -> None:
+    """Wait until the run of a fire that came late sleeps the long way again."""
+
+    async def sleeps_again() -> bool:
+        late = {run.workflow_run_id for run in harness.mirror.runs[job_id].values() if lateness(run) >= CROWDED}
+        histories = {history.run_id: history for history in await harness.histories(job_id)}
+        return bool(late) and all(kinds_of(histories[run_id])[-1] == CONTINUED for run_id in late if run_id)
+
+    await eventually(sleeps_again, limit=2 * ENOUGH)
 
 
 async def update_while_sleeping(harness: Harness, job_id: str) -> None:
@@ -274,7 +288,9 @@ MISSED: dict[str, Scenario] = {
         definition=job(missed_window="RUN_ALL", misfire_grace=SECOND, lookback=2 * SECOND), play=until_told(8)
     ),
     # Asleep when they go; due shortly before they are back.
-    "woken-ahead-late": Scenario(definition=job(every_seconds=4), play=until_runs(9), tuning=woken_ahead(seconds=2)),
+    "woken-ahead-late": Scenario(
+        definition=job(every_seconds=4), play=until_the_crowd_is_through, tuning=woken_ahead(seconds=2)
+    ),
 }
 """Their first run ends, and then nobody is there for some seconds."""
 
