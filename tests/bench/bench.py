@@ -131,27 +131,31 @@ class Bench:
                 )
 
     async def _visit(self, column: Column, measures: frozenset[Measure], run: int, tell: Tell) -> None:
-        """Measure bursts, then the steady load, then the rate held; a part that fails leaves the next ones their turn.
+        """Measure bursts, the steady load and the rate held; a part that fails leaves the next ones their turn.
 
-        Jobs on timers continue as new sooner than usual under the steady load, and as usual for the rate.
+        Our jobs under the steady load have a stand of their own: those of the bursts would go back to their long sleep in the
+        midst of it. And those on timers continue as new sooner there than they do as they come, which the rate is measured with.
         """
-        is_altered = column is Column.TIMERS
-        history_limit = {"history_limit": str(self._plan.timers_history_limit)} if is_altered else {}
-        with_rate = Measure.STEADY in measures and takes_rate(column, run=run)
         about = f"run {run + 1}, {TITLES[column]}"
-        async with standing(column, **history_limit) as stand:
+        is_ours, is_on_timers = column in OURS, column is Column.TIMERS
+        is_steady = Measure.STEADY in measures
+        with_rate = is_steady and takes_rate(column, run=run)
+        async with standing(column) as stand:
             await warm_up(stand)
             if takes_burst(column, measures, run=run):
                 await self._attempt(f"burst, {about}", 120, self._burst(stand, tell))
                 if takes_large_burst(column, run=run):
                     await self._attempt(f"large burst, {about}", 180, self._large_burst(stand, tell))
-            if Measure.STEADY in measures:
-                then_rate = with_rate and not is_altered
-                await self._attempt(f"steady load, {about}", 120, self._steady(stand, tell, then_rate=then_rate))
-        if with_rate and is_altered:
-            async with standing(column) as stand:
-                await warm_up(stand)
+            if with_rate and is_on_timers:
                 await self._attempt(f"rate, {about}", 90, self._rate(stand, tell))
+            if is_steady and not is_ours:
+                await self._attempt(f"steady load, {about}", 120, self._steady(stand, tell, then_rate=with_rate))
+        if is_steady and is_ours:
+            altered = {"history_limit": str(self._plan.timers_history_limit)} if is_on_timers else {}
+            async with standing(column, **altered) as stand:
+                await warm_up(stand)
+                then_rate = with_rate and not is_on_timers
+                await self._attempt(f"steady load, {about}", 120, self._steady(stand, tell, then_rate=then_rate))
 
     async def _burst(self, stand: Stand, tell: Tell) -> None:
         burst = await measure_burst(stand, self._plan.burst, tell)

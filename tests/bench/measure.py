@@ -246,9 +246,10 @@ async def _try_burst(
 
 
 async def warm_up(stand: Stand) -> None:
-    """Register a few jobs that fire soon, so that nothing is done for the first time in what follows."""
+    """Let a few jobs fire, so that nothing is done for the first time in what follows."""
     due = math.ceil(time.time() + SETTLED_WITHIN)
     await stand.register_all([BenchJob(f"warm-{number}", 86_400, due) for number in range(WARM_UP)], rate=REGISTER_RATE)
+    await asyncio.sleep(max(0.0, due + SETTLED_WITHIN - time.time()))
 
 
 def make_jobs(count: int, *, period: int, first: int = 0) -> list[BenchJob]:

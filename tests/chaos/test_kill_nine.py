@@ -27,7 +27,11 @@ KILLS = 20
 ON_TIMER = timedelta(seconds=2)
 SLEEPER = timedelta(seconds=5)
 LONG_SLEEP_FROM = "3"
-"""Seconds: between the two periods."""
+"""Seconds: between the periods of the first two."""
+
+WOKEN_AHEAD = timedelta(seconds=13)
+WAKE_AHEAD = "10"
+"""Seconds, at most: more than the sleeper's period, so that it is woken at its fire, and less than this one's."""
 
 
 def job_of_every(period: timedelta) -> JobDefinition:
@@ -44,7 +48,7 @@ def job_of_every(period: timedelta) -> JobDefinition:
 @pytest.fixture
 async def stack(tmp_path: Path, postgresql_url: str) -> AsyncIterator[Stack]:
     """Two scheduler workers and a job worker."""
-    stack = Stack(tmp_path, database_url=postgresql_url, long_sleep_threshold=LONG_SLEEP_FROM)
+    stack = Stack(tmp_path, database_url=postgresql_url, long_sleep_threshold=LONG_SLEEP_FROM, wake_ahead=WAKE_AHEAD)
     try:
         for name, role in (("scheduler-1", "scheduler"), ("scheduler-2", "scheduler"), ("job", "job")):
             await stack.start_worker(name, role=role)
@@ -59,6 +63,7 @@ async def test_kill_nine_at_any_moment_loses_and_doubles_nothing(stack: Stack, p
     client = await stack.connect()
     await register(client, "on-timer", job_of_every(ON_TIMER))
     await register(client, "sleeper", job_of_every(SLEEPER))
+    await register(client, "woken-ahead", job_of_every(WOKEN_AHEAD))
     queries = Queries(open_database(postgresql_url))
     chance = random.Random(20261129)
     started = datetime.now(UTC)
@@ -70,7 +75,7 @@ async def test_kill_nine_at_any_moment_loses_and_doubles_nothing(stack: Stack, p
 
     client = await stack.connect()
     fires = Counter[Outcome]()
-    for job_id, period in (("on-timer", ON_TIMER), ("sleeper", SLEEPER)):
+    for job_id, period in (("on-timer", ON_TIMER), ("sleeper", SLEEPER), ("woken-ahead", WOKEN_AHEAD)):
         expected = grid(started + timedelta(seconds=5), ended, period)
         entries = await eventually(
             lambda job_id=job_id, expected=expected: all_decided(queries, job_id, expected),  # type: ignore[misc]
@@ -78,7 +83,8 @@ async def test_kill_nine_at_any_moment_loses_and_doubles_nothing(stack: Stack, p
         )
         assert sorted(nominal_times(entries, period)) == sorted(set(nominal_times(entries, period))), "one outcome each"
         assert set(expected) <= set(nominal_times(entries, period)), stack.logs()
-        await assert_one_run_each(queries, job_id, entries, until=ended)
+        least = KILLS / 2 if period <= SLEEPER else len(expected) / 2
+        await assert_one_run_each(queries, job_id, entries, until=ended, least=least)
         for entry in entries:
             fires[entry.outcome] += entry.count
     outcomes = ", ".join(f"{outcome.value} {count}" for outcome, count in fires.items())
@@ -86,6 +92,7 @@ async def test_kill_nine_at_any_moment_loses_and_doubles_nothing(stack: Stack, p
         f"\n{KILLS} kills in {(ended - started).total_seconds():.0f} s: {fires.total()} fires, one outcome each: {outcomes}"
     )
     assert await slept_the_long_way(client, "sleeper")
+    assert await slept_the_long_way(client, "woken-ahead")
     assert not await slept_the_long_way(client, "on-timer")
 
 
@@ -103,7 +110,9 @@ async def all_decided(queries: Queries, job_id: str, expected: list[datetime]) -
     return entries
 
 
-async def assert_one_run_each(queries: Queries, job_id: str, entries: list[LedgerEntry], *, until: datetime) -> None:
+async def assert_one_run_each(
+    queries: Queries, job_id: str, entries: list[LedgerEntry], *, until: datetime, least: float
+) -> None:
     """Every fire that ran has its run in SQL, under the name of its nominal time, and no run has another name."""
     runs = await queries.list_runs("default", job_id, RunFilter(), limit=1000)
     named = [each.record.run for each in runs.items]
@@ -111,7 +120,7 @@ async def assert_one_run_each(queries: Queries, job_id: str, entries: list[Ledge
     assert len({run.run_id for run in named}) == len(named)
     ran = {entry.first for entry in entries if entry.outcome is Outcome.RAN and entry.first <= until}
     assert ran <= {run.scheduled_at for run in named}
-    assert len(ran) > KILLS / 2, "most of the time the jobs did run"
+    assert len(ran) > least, "most of the time the jobs did run"
 
 
 async def slept_the_long_way(client: Client, job_id: str) -> bool:
