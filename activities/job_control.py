@@ -110,6 +110,8 @@ _TRANSIENT: Final = frozenset(
         RPCStatusCode.RESOURCE_EXHAUSTED,
         RPCStatusCode.ABORTED,
         RPCStatusCode.INTERNAL,
+        # "Unexpected workflow task failure": the task that had the update was failed by the server, and the update with it.
+        RPCStatusCode.FAILED_PRECONDITION,
     }
 )
 
