@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Final, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
+from temporalio.api.errordetails.v1 import WorkflowNotReadyFailure
 from temporalio.client import (
     Client,
     WithStartWorkflowOperation,
@@ -110,10 +111,12 @@ _TRANSIENT: Final = frozenset(
         RPCStatusCode.RESOURCE_EXHAUSTED,
         RPCStatusCode.ABORTED,
         RPCStatusCode.INTERNAL,
-        # "Unexpected workflow task failure": the task that had the update was failed by the server, and the update with it.
-        RPCStatusCode.FAILED_PRECONDITION,
     }
 )
+
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1
+"""Seconds before an update is sent again. Each is twice the one before."""
 
 
 class JobIsGone(Exception):
@@ -260,12 +263,16 @@ class JobControl:
     async def show(self, command: ShowCommand, *, tenant: str, job_id: str) -> MirrorBatch:
         """Ask a job how it stands, which wakes one that sleeps. Raises ``JobIsGone`` and ``Unavailable``."""
         handle = self._client.get_workflow_handle(job_workflow_id(tenant=tenant, job_id=job_id))
+
+        async def send() -> MirrorBatch:
+            rows: MirrorBatch = await handle.execute_update(
+                UPDATE_SHOW, command, result_type=MirrorBatch, rpc_timeout=PATIENCE
+            )
+            return rows
+
         with translated():
             async with asyncio.timeout(PATIENCE.total_seconds()):
-                rows: MirrorBatch = await handle.execute_update(
-                    UPDATE_SHOW, command, result_type=MirrorBatch, rpc_timeout=PATIENCE
-                )
-        return rows
+                return await _until_ready(send)
 
     async def redrive(self, command: RedriveCommand, *, tenant: str, job_id: str) -> RedriveAnswer:
         """Run a dead run of a job again.
@@ -357,12 +364,16 @@ class JobControl:
         name = job_workflow_id(tenant=tenant, job_id=job_id)
         handle = self._client.get_workflow_handle(name)
         update_id = _update_id(update, command)
+
+        async def send() -> Answer:
+            answer: Answer = await handle.execute_update(
+                update, command, id=update_id, result_type=answer_type, rpc_timeout=LONGEST_PATIENCE
+            )
+            return answer
+
         with translated():
             async with self._patience(name):
-                answer: Answer = await handle.execute_update(
-                    update, command, id=update_id, result_type=answer_type, rpc_timeout=LONGEST_PATIENCE
-                )
-        return answer
+                return await _until_ready(send)
 
     @asynccontextmanager
     async def _patience(self, name: str) -> AsyncIterator[None]:
@@ -379,6 +390,27 @@ class JobControl:
         for other, end in waiting.items():
             if not other.expired():
                 other.reschedule(end)
+
+
+async def _until_ready(send: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Send an update again for as long as the server says that its workflow is not ready, until the caller's patience ends.
+
+    It does when it failed the task that had the update: what ends a run of a workflow is refused while there is news for it. The
+    workflow does that task anew, and without the update, which was not applied.
+    """
+    pause: float = _FIRST_PAUSE
+    while True:
+        try:
+            return await send()
+        except RPCError as error:
+            if not _is_not_ready(error):
+                raise
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _is_not_ready(error: RPCError) -> bool:
+    return any(detail.Is(WorkflowNotReadyFailure.DESCRIPTOR) for detail in error.grpc_status.details)
 
 
 def _update_id(update: str, command: Command) -> str:
@@ -399,6 +431,8 @@ def translated() -> Iterator[None]:
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             raise JobIsGone from error
+        if error.status is RPCStatusCode.FAILED_PRECONDITION:  # as when somebody has paused the workflow in Temporal
+            raise Unavailable(f"Temporal refuses this for now: {error.message}") from error
         if error.status not in _TRANSIENT:
             raise
         raise Unavailable(MAYBE_APPLIED) from error
