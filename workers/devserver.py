@@ -39,6 +39,11 @@ _PRAGMAS: Final = ("journal_mode=wal", "synchronous=1", "wal_autocheckpoint=2000
 fast as the default. Everything waits while the log is written back: done each 4 MB, by default, that let a server with 20,000
 jobs stand still for seconds. The last keeps 64 MB of pages in memory."""
 
+_DYNAMIC_CONFIG: Final = {"history.queueReaderStuckCriticalAttempts": "100000"}
+"""A server takes a second of whose timers it reads three batches for one that is stuck, and gives what is left of it to a slower
+reader: with all workflows in one shard, that came from some fifty fires a second on, and a few of them in a thousand were up to
+ten seconds late. Clusters have hundreds of shards."""
+
 _TYPE_NAMES: Final = {
     SearchAttributeIndexedValueType.KEYWORD: "Keyword",
     SearchAttributeIndexedValueType.DATETIME: "Datetime",
@@ -119,7 +124,7 @@ def _server_arguments(options: DevServerOptions) -> Iterator[str]:
     yield from ("--db-filename", str(options.database), "--log-level", options.log_level)
     for pragma in _PRAGMAS:
         yield from ("--sqlite-pragma", pragma)
-    for setting, value in options.dynamic_config.items():
+    for setting, value in (_DYNAMIC_CONFIG | dict(options.dynamic_config)).items():
         yield from ("--dynamic-config-value", f"{setting}={value}")
     for key in SEARCH_ATTRIBUTES:
         yield from ("--search-attribute", f"{key.name}={_TYPE_NAMES[key.indexed_value_type]}")
