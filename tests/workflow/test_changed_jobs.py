@@ -107,6 +107,12 @@ async def test_a_pause_is_told_and_ends_as_it_was_asked_to(temporal_client: Clie
         assert (record.lifecycle, record.next_run_at) == (Lifecycle.PAUSED, None)
         assert record.pause is not None
         assert (record.pause.reason, record.pause.by) == ("why", "whom")
+
+        def has_ended_what_was_begun() -> bool:
+            row = harness.mirror.jobs[job_id]
+            return row.version >= record.version and row.active_runs == 0
+
+        await eventually(has_ended_what_was_begun)
         known = len(harness.code.of(job_id))
         await asyncio.sleep(3)  # the pause itself
         assert len(harness.code.of(job_id)) == known
