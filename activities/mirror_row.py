@@ -8,17 +8,20 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from operator import itemgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from workflows.backfill_record import BackfillRecord
-from workflows.job import AttemptRecord, Hold, JobDefinition, JobRecord, LedgerRecord, RunRecord
+from workflows.error import Unavailable
+from workflows.job import AttemptRecord, Hold, JobDefinition, JobRecord, LedgerEntry, LedgerRecord, RunRecord
 from workflows.run import Attempt, Run
 from workflows.target import target_name
+from workflows.value import Value
 
 SqlValue: TypeAlias = str | int | float | bytes | bool | datetime | JsonValue | None
 Row: TypeAlias = dict[str, SqlValue]
+AnyValue = TypeVar("AnyValue", bound=Value)
 
 UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 """PostgreSQL's text holds no NUL, and UTF-8 no half of a surrogate pair."""
@@ -118,23 +121,41 @@ def job_from(row: Mapping[str, SqlValue]) -> JobRecord:
     holds = row.get("holds")
     found = list(holds.values()) if isinstance(holds, dict) else []
     # In the order in which they came: PostgreSQL keeps none.
-    ordered = sorted(map(Hold.model_validate, found), key=lambda hold: (hold.at, hold.hold_id))
-    return JobRecord.model_validate({**row, "lifecycle": row["state"], "holds": ordered})
+    ordered = sorted((_read(Hold, each) for each in found), key=lambda hold: (hold.at, hold.hold_id))
+    return _read(JobRecord, {**row, "lifecycle": row["state"], "holds": ordered})
 
 
 def run_from(row: Mapping[str, SqlValue]) -> RunRecord:
     """Read a row of ``runs``."""
-    return RunRecord.model_validate({**_identity(row), "run": dict(row)})
+    return _read(RunRecord, {**_identity(row), "run": dict(row)})
 
 
 def attempt_from(row: Mapping[str, SqlValue]) -> Attempt:
     """Read a row of ``attempts``."""
-    return Attempt.model_validate(dict(row))
+    return _read(Attempt, dict(row))
+
+
+def entry_from(row: Mapping[str, SqlValue]) -> LedgerEntry:
+    """Read a row of ``ledger``."""
+    return _read(LedgerEntry, dict(row))
 
 
 def backfill_from(row: Mapping[str, SqlValue]) -> BackfillRecord:
     """Read a row of ``backfills``."""
-    return BackfillRecord.model_validate(dict(row))
+    return _read(BackfillRecord, dict(row))
+
+
+def _read(model: type[AnyValue], found: object) -> AnyValue:
+    """Raise ``Unavailable`` for what a later release has written, beside this one or before it was taken back."""
+    try:
+        return model.model_validate(found)
+    except ValidationError as error:
+        first, *_ = error.errors(include_url=False)
+        field = ".".join(map(str, first["loc"]))
+        raise Unavailable(
+            f"the database has a {model.__name__} that this release cannot read, one of a later release probably: "
+            f"{field}: {first['msg']}, and not {first['input']!r:.100}"
+        ) from error
 
 
 def _identity(row: Mapping[str, SqlValue]) -> Row:

@@ -41,7 +41,7 @@ from activities.ledger_listing import (
     select_ranges,
     tell_backfilled,
 )
-from activities.mirror_row import SqlValue, attempt_from, backfill_from, job_from, run_from, storable
+from activities.mirror_row import SqlValue, attempt_from, backfill_from, entry_from, job_from, run_from, storable
 from activities.page import Page, Position, decode_cursor, fingerprint, make_page, moment_in, page_size
 from activities.tables import ATTEMPTS, BACKFILLS, JOBS, KEY, RUNS, UtcDateTime
 from workflows.backfill_record import OPEN_STATUSES as OPEN_BACKFILLS
@@ -512,7 +512,7 @@ async def _with_attempts(connection: AsyncConnection, runs: list[RunRecord]) -> 
 
 
 async def _entries(connection: AsyncConnection, query: Select[Any]) -> list[LedgerEntry]:
-    return [LedgerEntry.model_validate(dict(_mapping(row))) for row in await connection.execute(query)]
+    return [entry_from(_mapping(row)) for row in await connection.execute(query)]
 
 
 def _run_key(run: RecordedRun) -> tuple[str, ...]:

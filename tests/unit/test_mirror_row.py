@@ -1,10 +1,27 @@
 """Records laid out as rows, without a database."""
 
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
-from activities.mirror_row import attempt_row, job_row, ledger_row, newest, run_row, storable
+import pytest
+
+from activities.mirror_row import (
+    Row,
+    SqlValue,
+    attempt_from,
+    attempt_row,
+    entry_from,
+    job_from,
+    job_row,
+    ledger_row,
+    newest,
+    run_from,
+    run_row,
+    storable,
+)
 from activities.tables import ATTEMPTS, JOBS, LEDGER, RUNS
 from tests.records import attempt_record, job_record, ledger_record, run_record
+from workflows.error import Unavailable
 from workflows.job import JobDefinition
 from workflows.run import Failure
 from workflows.target import ActivityTarget
@@ -53,3 +70,23 @@ def test_of_several_records_with_one_key_the_newest_is_written_in_the_order_of_k
     ]
     kept = newest(rows, key=("tenant", "job_id"))
     assert [(row["job_id"], row["version"]) for row in kept] == [("a", 2), ("b", 3)]
+
+
+@pytest.mark.parametrize(
+    ("read", "row", "unknown"),
+    [
+        (job_from, job_row(job_record()), ("state", "hibernating")),
+        (run_from, run_row(run_record()), ("status", "suspended")),
+        (attempt_from, attempt_row(attempt_record(run_record())), ("status", "suspended")),
+        (entry_from, ledger_row(ledger_record(first=1)), ("outcome", "postponed")),
+    ],
+)
+def test_a_row_of_a_later_release_is_said_to_be_one(
+    read: Callable[[Mapping[str, SqlValue]], object], row: Row, unknown: tuple[str, str]
+) -> None:
+    """As it may be after a release was taken back: the field and its value, and that is nobody's bad request."""
+    read(row)
+    column, value = unknown
+    field = {"state": "lifecycle"}.get(column, column)
+    with pytest.raises(Unavailable, match=f"later release.* (run.)?{field}: .*, and not '{value}'"):
+        read({**row, column: value})
