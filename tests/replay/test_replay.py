@@ -22,6 +22,10 @@ from workers.workflow_runner import strict_runner
 from workflows.contracts import LOGIC_VERSION
 from workflows.job import Tuning
 
+pytestmark = pytest.mark.timeout(600, method="thread")
+"""For the first test, which waits for all recordings, on a machine with much else to do. The process is ended then: a worker that
+replays hears of no cancellation, and the event loop would wait for it for ever."""
+
 
 def name_of(path: Path) -> str:
     """A history's name in a report."""
