@@ -41,6 +41,7 @@ _FIVE_FIELDS = (MINUTE, HOUR, DAY_OF_MONTH, MONTH, DAY_OF_WEEK)
 _SIX_FIELDS = (SECOND, *_FIVE_FIELDS)
 _IMPLIED_SECOND = CronField(SECOND, "0", 0, frozenset((0,)))
 _FIELD = re.compile(r"[^ \t]+")
+_FOREIGN_PREFIX = re.compile(r"cron\(|(?:CRON_)?TZ=", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +175,9 @@ def _refuse_odd_text(text: str, stripped: str, start: int) -> None:
         raise InvalidSchedule("the cron expression is empty", position=0)
     if len(text) > MAX_LENGTH:
         raise InvalidSchedule(f"the cron expression is longer than {MAX_LENGTH} characters", position=MAX_LENGTH)
+    if match := _FOREIGN_PREFIX.match(stripped):
+        instead = "the fields stand alone" if match[0].endswith("(") else "the zone is given as timezone"
+        raise InvalidSchedule(f"{match[0]} does not begin a cron expression: {instead}", position=start)
     for index, character in enumerate(stripped, start):
         if character in "\r\n":
             raise InvalidSchedule("one expression a schedule: there is a line break inside", position=index)
@@ -189,6 +193,8 @@ def _nickname(stripped: str, start: int) -> str:
         raise InvalidSchedule("@reboot names no time: a job here outlives every reboot", position=start)
     if name.startswith("@every"):
         raise InvalidSchedule("@every is an interval and cannot stand where a cron expression is asked", position=start)
+    if name.split()[0] in NICKNAMES:
+        raise InvalidSchedule("a nickname such as @daily stands alone", position=start)
     raise InvalidSchedule(f"unknown nickname; known are {', '.join(NICKNAMES)} and @every", position=start)
 
 

@@ -44,6 +44,9 @@ DAY_OF_WEEK = FieldKind("day of week", 0, 6, ("sun", "mon", "tue", "wed", "thu",
 
 _SUNDAY_AT_THE_END = 7
 
+_MAX_SHOWN = 40
+"""Characters of what is refused that are said again."""
+
 
 @dataclass(frozen=True, slots=True)
 class CronField:
@@ -104,6 +107,7 @@ _HASHED = re.compile(r"[hH](?:\(([0-9]+)-([0-9]+)\))?(?:/([0-9]+))?", re.ASCII)
 _RANDOM = re.compile(r"[rR](?:[(/].*)?", re.ASCII)
 _NTH = re.compile(r"([0-9]+|[a-zA-Z]+)#(.*)", re.ASCII)
 _LAST_WEEKDAY = re.compile(r"([0-9]+|[a-zA-Z]{3})[lL]", re.ASCII)
+_YEAR = re.compile("[12][0-9]{3}", re.ASCII)
 _NEAREST_WEEKDAY = re.compile(r"(?:[0-9]+|[lL])?[wW]", re.ASCII)
 
 
@@ -127,7 +131,8 @@ class _FieldReading:
         if item == "?":
             self._read_question_mark(at)
         elif _RANDOM.fullmatch(item):
-            raise _refusal("R (random) would give another answer at every look; use H, which is fixed for a job", at)
+            reason = f"R (random) in the {self.kind.name} field would be another at every look; use H, fixed for a job"
+            raise _refusal(reason, at)
         elif match := _HASHED.fullmatch(item):
             self._read_hashed(match, at)
         elif self.kind.is_month_day and item in ("l", "L"):
@@ -135,7 +140,7 @@ class _FieldReading:
         elif self.kind.is_week_day and self._read_special_weekday(item, at):
             pass
         elif _NEAREST_WEEKDAY.fullmatch(item):
-            raise _refusal("W (nearest weekday) is not supported", at)
+            raise _refusal(f"W (nearest weekday) in the {self.kind.name} field is not supported", at)
         else:
             self._read_range(item, at)
 
@@ -143,7 +148,7 @@ class _FieldReading:
         if not (self.kind.is_month_day or self.kind.is_week_day):
             raise _refusal(f"? stands only in the day fields, not in the {self.kind.name} field", at)
         if self.text != "?":
-            raise _refusal("? stands alone, not in a list", at)
+            raise _refusal(f"? stands alone in the {self.kind.name} field, not in a list", at)
         self.values.update(range(self.kind.lowest, self.kind.highest + 1))
 
     def _read_special_weekday(self, item: str, at: int) -> bool:
@@ -151,7 +156,7 @@ class _FieldReading:
         if match := _NTH.fullmatch(item):
             weekday = self._value(match[1], at) % _SUNDAY_AT_THE_END
             if match[2] not in ("1", "2", "3", "4", "5"):
-                reason = f"after # stands which {match[1]} of the month, 1 to 5"
+                reason = f"after # in the {self.kind.name} field stands a number from 1 to 5: fri#2 is a second Friday"
                 raise _refusal(reason, at + match.start(2) if match[2] else at + len(item) - 1)
             self.nth_weekdays.add((weekday, int(match[2])))
             return True
@@ -194,12 +199,13 @@ class _FieldReading:
 
     def _bounds(self, low_text: str, low_at: int, high_text: str, high_at: int) -> tuple[int, int]:
         low, high = self._value(low_text, low_at), self._value(high_text, high_at)
+        backwards = f"the range {low_text}-{high_text} of the {self.kind.name} field runs backwards"
         if self.kind.is_week_day and high == 0 and low > 0:
             high = _SUNDAY_AT_THE_END
             if not high_text.isalpha():
-                raise _refusal(f"the range {low_text}-{high_text} runs backwards; Sunday at its end is 7", low_at)
+                raise _refusal(f"{backwards}; Sunday at its end is 7", low_at)
         if low > high:
-            raise _refusal(f"the range {low_text}-{high_text} runs backwards; write it as two ranges", low_at)
+            raise _refusal(f"{backwards}; write it as two ranges", low_at)
         return low, high
 
     def _value(self, text: str, at: int) -> int:
@@ -210,27 +216,60 @@ class _FieldReading:
             return self._number(text, at)
         if text.lower() in kind.names:
             return kind.lowest + kind.names.index(text.lower())
-        raise _refusal(f"{text!r} is not a {kind.name}", at)
+        article = "an" if kind is HOUR else "a"
+        raise _refusal(f"{_shown(text)} is not {article} {kind.name}{_hint(kind, text)}", at)
 
     def _number(self, text: str, at: int) -> int:
         highest = _SUNDAY_AT_THE_END if self.kind.is_week_day else self.kind.highest
         value = int(text)
         if not self.kind.lowest <= value <= highest:
-            raise _refusal(f"{self.kind.name} {text} is outside {self.kind.lowest}-{highest}", at)
+            year = (
+                "; a year field is not supported, use start_at and end_at"
+                if self.kind.is_week_day and _YEAR.fullmatch(text)
+                else ""
+            )
+            raise _refusal(f"{self.kind.name} {_shown(text)} is outside {self.kind.lowest}-{highest}{year}", at)
         return value
 
     def _step(self, text: str, at: int, span: int) -> int:
         """Read a step; one longer than ``span`` leaves only the first value, as in cron, and earns a warning."""
         if not text.isdecimal():
-            raise _refusal(f"the step after / must be a whole number, not {text!r}", at)
+            raise _refusal(
+                f"the step after / in the {self.kind.name} field must be a whole number, not {_shown(text)}", at
+            )
         step = int(text)
         if step == 0:
-            raise _refusal("the step after / must be at least 1", at)
+            raise _refusal(f"the step after / in the {self.kind.name} field must be at least 1", at)
         if step > max(span, 1):
             self.warnings.append(
-                f"step {text} in the {self.kind.name} field is longer than its range: only the first value is left"
+                f"step {_clipped(text)} in the {self.kind.name} field is longer than its range: only the first value is left"
             )
         return step
+
+
+def _hint(kind: FieldKind, text: str) -> str:
+    """Say how a sign is used that ``text`` has in a wrong place."""
+    if "#" in text:
+        return "; fri#2, the second Friday of a month, stands in the day of week field, without a range or a step"
+    if kind.is_month_day and text[0] in "lL":
+        return "; L, the last day of a month, stands alone"
+    if kind.is_week_day and text[-1] in "lL":
+        return "; the last Friday of a month is 5L, without a range or a step"
+    if text[0] in "hH":
+        return "; H stands alone, or as H/15 or H(0-29)"
+    if text[0] in "*?":
+        return f"; {text[0]} stands alone" + (", or before a step" if text[0] == "*" else "")
+    if "-" in text:
+        return "; a range is two values with a hyphen between them"
+    return ""
+
+
+def _shown(text: str) -> str:
+    return repr(_clipped(text)) if not text.isdecimal() else _clipped(text)
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 def _hash_of(job_id: str, field_name: str) -> int:
