@@ -1,11 +1,22 @@
 """The long sleep: no history, no cache slot, on time, and woken at once by a command."""
 
 import asyncio
+import threading
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.worker import (
+    HandleUpdateInput,
+    Interceptor,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+)
 
+from activities.job_control import JobControl
 from tests.eventually import eventually
 from tests.temporal_servers import unique
 from tests.workflow.harness import (
@@ -22,6 +33,9 @@ from tests.workflow.harness import (
     running,
     skipping_time,
 )
+from workers.connection import register_search_attributes
+from workers.settings import Settings
+from workflows.command import ShowCommand
 from workflows.contracts import (
     JOB_WORKFLOW,
     SA_LAST_OUTCOME,
@@ -263,3 +277,54 @@ async def test_the_task_that_dispatches_the_fire_of_a_day_waits_for_nobody() -> 
         assert len(dispatched_by) == is_long_sleep(history)
         assert asked_by
         assert not dispatched_by & asked_by
+
+
+async def test_a_command_whose_task_the_server_refuses_is_given_again(temporal_client: Client) -> None:
+    """The job would sleep again after it, but is told something else meanwhile: the server fails the task, and the update."""
+    slow = _SlowUpdates()
+    unsandboxed = Settings(
+        local_activity_slots=20, job_slots=50, graceful_shutdown=timedelta(0), workflow_sandbox=False
+    )
+    async with running(temporal_client, tuning=SLEEPY, settings=unsandboxed, interceptors=[slow]) as harness:
+        job_id = await harness.register(job(every_seconds=3600))
+        await until_asleep(harness, job_id)
+        control = JobControl(
+            temporal_client, find_search_attributes=partial(register_search_attributes, temporal_client)
+        )
+        asked = asyncio.create_task(control.show(ShowCommand(), tenant="default", job_id=job_id))
+        await asyncio.to_thread(slow.reached.wait, 60)
+        await harness.handle(job_id).signal("other-news")
+        slow.may_go.set()
+        shown = await asked
+        assert shown.job is not None
+        assert shown.job.job_id == job_id
+        assert slow.seen == 2
+        refused = [
+            event.workflow_task_failed_event_attributes.cause
+            for history in await harness.histories(job_id)
+            for event in history.events
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+        ]
+        assert refused == [WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND]
+
+
+class _SlowUpdates(Interceptor):
+    """Holds the first update of a workflow within its task, until told."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.may_go = threading.Event()
+        self.seen = 0
+
+    def workflow_interceptor_class(self, _: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:
+        """Make those of the workflows of this worker, which do not know it."""
+        outer = self
+
+        class Slow(WorkflowInboundInterceptor):
+            async def handle_update_handler(self, input: HandleUpdateInput) -> Any:
+                outer.seen += 1
+                outer.reached.set()
+                outer.may_go.wait(1)  # less than what counts as a deadlock
+                return await super().handle_update_handler(input)
+
+        return Slow

@@ -2,34 +2,20 @@
 
 import asyncio
 import random
-import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 import pytest_asyncio
-from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
-from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
-from temporalio.worker import (
-    HandleUpdateInput,
-    Interceptor,
-    WorkflowInboundInterceptor,
-    WorkflowInterceptorClassInput,
-)
 
-from activities.job_control import JobControl
 from tests.eventually import eventually
 from tests.temporal_servers import unique
-from tests.workflow.harness import QUICK, SLEEPY, Harness, is_gapless, is_long_sleep, job, running, side_by_side
+from tests.workflow.harness import QUICK, Harness, is_gapless, job, side_by_side
 from tests.workflow.test_overlap import most_at_once
-from workers.connection import register_search_attributes
 from workers.devserver import DevServer
-from workers.settings import Settings
-from workflows.command import ShowCommand
 from workflows.job import JobDefinition, OverlapPolicy, TriggerOutcome
 from workflows.run import Outcome, RunKind, RunStatus
 from workflows.schedule import IntervalRule, Schedule
@@ -210,63 +196,6 @@ async def unless_closing(ask: Callable[[], Awaitable[Answer]]) -> Answer:
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
-
-
-async def test_a_command_whose_task_the_server_refuses_is_given_again(temporal_client: Client) -> None:
-    """The job would sleep again after it, but is told something else meanwhile: the server fails the task, and the update."""
-    slow = _SlowUpdates()
-    unsandboxed = Settings(
-        local_activity_slots=20, job_slots=50, graceful_shutdown=timedelta(0), workflow_sandbox=False
-    )
-    async with running(temporal_client, tuning=SLEEPY, settings=unsandboxed, interceptors=[slow]) as harness:
-        job_id = await harness.register(job(every_seconds=3600))
-        await eventually(lambda: sleeps_long(harness, job_id))
-        control = JobControl(
-            temporal_client, find_search_attributes=partial(register_search_attributes, temporal_client)
-        )
-        asked = asyncio.create_task(control.show(ShowCommand(), tenant="default", job_id=job_id))
-        await asyncio.to_thread(slow.reached.wait, ENOUGH.total_seconds())
-        await harness.handle(job_id).signal("other-news")
-        slow.may_go.set()
-        shown = await asked
-        assert shown.job is not None
-        assert shown.job.job_id == job_id
-        assert slow.seen == 2
-        refused = [
-            event.workflow_task_failed_event_attributes.cause
-            for history in await harness.histories(job_id)
-            for event in history.events
-            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
-        ]
-        assert refused == [WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND]
-
-
-async def sleeps_long(harness: Harness, job_id: str) -> bool:
-    """Whether the present run of its workflow has nothing but its beginning."""
-    last = (await harness.histories(job_id))[-1]
-    return is_long_sleep(last) and len(last.events) == 1
-
-
-class _SlowUpdates(Interceptor):
-    """Holds the first update of a workflow within its task, until told."""
-
-    def __init__(self) -> None:
-        self.reached = threading.Event()
-        self.may_go = threading.Event()
-        self.seen = 0
-
-    def workflow_interceptor_class(self, _: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:
-        """Make those of the workflows of this worker, which do not know it."""
-        outer = self
-
-        class Slow(WorkflowInboundInterceptor):
-            async def handle_update_handler(self, input: HandleUpdateInput) -> Any:
-                outer.seen += 1
-                outer.reached.set()
-                outer.may_go.wait(1)  # less than what counts as a deadlock
-                return await super().handle_update_handler(input)
-
-        return Slow
 
 
 async def test_a_run_is_in_the_way_across_restarts_and_continuations(harness: Harness) -> None:
