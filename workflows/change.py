@@ -25,6 +25,7 @@ from workflows.job import (
     Triggered,
 )
 from workflows.job_state import with_entries, without_unused_definitions
+from workflows.logic import has_second_rules
 from workflows.policies import SHORTEST_GRACE, entries_of_missed, entries_of_standstill, split_newest
 from workflows.run import Outcome, Run
 from workflows.schedule import FireSurvey
@@ -72,7 +73,7 @@ def must_settle(state: JobState, command: ChangeCommand) -> bool:
     is_held_otherwise = command.enabled is False or command.holds not in (None, state.holds)
     if is_held_otherwise and must_settle_held(state):
         return True
-    if is_firing(state) and not _is_planned(state):
+    if is_firing(state) and not _is_planned(state) and has_second_rules(state):
         return not is_same_definition(state.definition, command.definition)
     return state.lifecycle in FIRING and state.definition.schedule != command.definition.schedule
 

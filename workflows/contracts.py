@@ -12,7 +12,7 @@ LOGIC_VERSION: Final = 4
 """Raised at continue-as-new only; one line a version below.
 
 1: the first.
-2: as 1.
+2: no timer shortly before that of a fire; pauses of an absent mirror differ from job to job (``workflows/logic.py``).
 3: plans that have grown old are asked for again between fires, and only where something could have changed.
 4: a job that was told several things waits a moment for more before its long sleep.
 """

@@ -97,7 +97,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.lifecycle import begin, delete_job, register_again
     from workflows.linger import Linger
     from workflows.listing import show_in_list, show_standing
-    from workflows.logic import has_third_rules
+    from workflows.logic import has_fourth_rules, has_third_rules
     from workflows.outbox import is_empty, rows_of_job, rows_of_run
     from workflows.plan_asker import PlanAsker
     from workflows.record_sender import RecordSender
@@ -575,7 +575,7 @@ class JobWorkflow:
             return
         if not is_empty(state.outbox) or self._sender.send_again_at is not None:
             return
-        if has_third_rules(state) and self._planner.again_at is not None:
+        if has_fourth_rules(state) and self._planner.again_at is not None:
             # Nobody would remember that the planner is to be asked again.
             return
         if wake == self._ahead_of or wake - workflow.now() < self._planner.tuning.long_sleep_threshold:

@@ -4,7 +4,7 @@ from temporalio import workflow
 
 from workflows.contracts import SA_LAST_OUTCOME, SA_NEXT_FIRE, SA_STATE
 from workflows.job import JobState
-from workflows.logic import has_third_rules
+from workflows.logic import has_second_rules, has_third_rules
 from workflows.visibility import is_first_success_amid_delay, job_search_attributes, standing_memo
 from workflows.wake import is_held_up
 
@@ -17,7 +17,8 @@ def show_in_list(state: JobState) -> None:
     wanted, shown = job_search_attributes(state), workflow.info().typed_search_attributes
     fire, now = shown.get(SA_NEXT_FIRE), workflow.now()
     lacks_fire = wanted.get(SA_NEXT_FIRE) is not None and fire is None
-    shows_old_fire = fire is not None and fire <= now and is_held_up(state, now=now)
+    is_old_fire = fire is not None and fire <= now and is_held_up(state, now=now)
+    shows_old_fire = is_old_fire and has_second_rules(state)
     misleads = any(shown.get(key) != wanted.get(key) for key in (SA_LAST_OUTCOME, SA_STATE))
     if has_third_rules(state) and is_first_success_amid_delay(state, shown=shown.get(SA_LAST_OUTCOME)):
         misleads = shown.get(SA_STATE) != wanted.get(SA_STATE)

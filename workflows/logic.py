@@ -6,6 +6,15 @@ Pure. A replay of their histories must set the same timers, ask the planner the 
 from workflows.job import JobState
 
 
+def has_second_rules(state: JobState) -> bool:
+    """Say whether the workflow run that holds a state was begun under the second logic version, or a later one.
+
+    Under the first, timers were set shortly before those of fires, an absent mirror was tried every ten seconds, what the
+    catch-up lane had a place for started after the fires of its moment, and the planner was asked for jobs used up.
+    """
+    return state.logic >= 2
+
+
 def has_third_rules(state: JobState) -> bool:
     """Say whether the workflow run that holds a state was begun under the third logic version, or a later one.
 
@@ -19,6 +28,7 @@ def has_fourth_rules(state: JobState) -> bool:
     """Say whether the workflow run that holds a state was begun under the fourth logic version, or a later one.
 
     Under those before, a job that was told several things at once went to its long sleep between any two of them, and set no
-    timer to look whether more come.
+    timer to look whether more come. Nor were the last fires of a job asked for again, nor those of a zone without rules that are
+    far away; a planner that had failed was not waited for before a long sleep; and no first look came when an alert was due.
     """
     return state.logic >= 4

@@ -16,6 +16,7 @@ from workflows.job import (
     MirrorBatch,
     RunRecord,
 )
+from workflows.logic import has_second_rules
 from workflows.run import Attempt, Run
 from workflows.spread import share_of
 from workflows.visibility import last_outcome, next_fire
@@ -113,8 +114,10 @@ def mirror_pause(state: JobState, *, is_first: bool) -> timedelta:
     """Say how long a mirror that has taken nothing is left alone: about ten seconds at first, then about twenty.
 
     A hash of the job's id makes it up to a third less or more. All jobs of a process fail in the same moment, and would try
-    again in the same moment.
+    again in the same moment. Runs that the first logic version began always wait for ten seconds.
     """
+    if not has_second_rules(state):
+        return FIRST_PAUSE
     return (FIRST_PAUSE if is_first else LATER_PAUSE) * (0.7 + 0.6 * share_of(state.job_id))
 
 

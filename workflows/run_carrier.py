@@ -22,7 +22,7 @@ from workflows.command import RunInput
 from workflows.contracts import OBSERVE_ATTEMPT, OBSERVE_TIMEOUT, RUN_WORKFLOW, SCHEDULER_TASK_QUEUE, run_workflow_id
 from workflows.job import JobState, Tuning
 from workflows.job_state import definition_of, find_run, with_active
-from workflows.logic import has_third_rules
+from workflows.logic import has_fourth_rules, has_third_rules
 from workflows.observation import Observation, ObserveRequest, first_look, needs_no_more_looks, next_look, seen_run
 from workflows.resilience import AttemptEnd
 from workflows.run import AttemptStatus, Run, RunKind
@@ -252,6 +252,8 @@ class RunCarrier:
         if not has_third_rules(state):
             return soonest
         at = first_look(run, visible_after=tuning.visible_after, now=workflow.now())
+        if not has_fourth_rules(state):
+            return at
         late_at = late_due(run, rules=rules_in_force(definition_of(state, run), tuning))
         return at if late_at is None or run.detached else min(at, max(late_at, soonest))
 

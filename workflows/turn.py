@@ -31,6 +31,7 @@ from workflows.job_state import (
     with_active,
     with_entries,
 )
+from workflows.logic import has_second_rules
 from workflows.outbox import with_run
 from workflows.policies import (
     OverlapAction,
@@ -86,12 +87,18 @@ def take_turn(state: JobState, *, now: datetime, detach: bool = False) -> Turn:
     turn = _OpenTurn(state, now=now, detach=detach)
     turn.pass_fires_beyond_max_runs()
     turn.release_waiting()
-    # A place that came before the fires of this moment is taken before them, as if it had had a timer of its own.
-    turn.start_catch_up()
-    turn.decide_fires()
-    turn.start_retries()
-    turn.release_waiting()
-    turn.start_catch_up()
+    if has_second_rules(state):
+        # A place that came before the fires of this moment is taken before them, as if it had had a timer of its own.
+        turn.start_catch_up()
+        turn.decide_fires()
+        turn.start_retries()
+        turn.release_waiting()
+        turn.start_catch_up()
+    else:
+        turn.decide_fires()
+        turn.release_waiting()
+        turn.start_catch_up()
+        turn.start_retries()
     turn.complete()
     return turn.finish()
 
@@ -534,8 +541,13 @@ def waiting_now(state: JobState) -> tuple[Run, ...]:
 
 def next_in_lane(state: JobState) -> Run | None:
     """Name the run of the catch-up lane that starts as soon as its rate allows. Missed fires wait while the job stands still."""
+    return None if waiting_now(state) else first_in_lane(state)
+
+
+def first_in_lane(state: JobState) -> Run | None:
+    """Name the run of the lane that would start next, were no other waiting before it."""
     run = state.catch_up[0] if state.catch_up else None
-    if run is None or waiting_now(state) or not may_start_catch_up(state.definition, active=state.active):
+    if run is None or not may_start_catch_up(state.definition, active=state.active):
         return None
     if standstill(state) is not None and run.kind is not RunKind.REDRIVE:
         return None

@@ -11,13 +11,13 @@ from workflows.alert import next_unmet
 from workflows.hold import is_firing, is_held, release_time
 from workflows.job import CatchUpPolicy, FirePlan, JobState, Lifecycle, OverlapPolicy, PlanRequest, Tuning
 from workflows.job_state import definition_of, with_entries
-from workflows.logic import has_third_rules
+from workflows.logic import has_fourth_rules, has_second_rules, has_third_rules
 from workflows.policies import entries_of_missed, is_blocking, is_used_up, start_deadline
 from workflows.resilience import ENGINE_FLOOR, QUIET
 from workflows.run import Run
 from workflows.schedule import Fire
 from workflows.spread import share_of
-from workflows.turn import next_in_lane, waiting_now
+from workflows.turn import first_in_lane, next_in_lane, waiting_now
 
 EVERY_FIRE_FOR = timedelta(seconds=8)
 """So long after its dispatch, a run that blocks others lets the job wake up for each of their fires."""
@@ -62,7 +62,7 @@ def needs_plan(state: JobState, *, now: datetime) -> bool:
         return False
     if not has_third_rules(state):
         return True
-    too_old = STALE_BEFORE + (ASK_AGAIN_AFTER if plan.is_lasting else timedelta(0))
+    too_old = STALE_BEFORE + (ASK_AGAIN_AFTER if plan.is_lasting and has_fourth_rules(state) else timedelta(0))
     return plan.planned_at < plan.upcoming[0].target - too_old
 
 
@@ -85,9 +85,11 @@ def was_stalled(state: JobState, *, now: datetime) -> bool:
 def should_refill(state: JobState, *, now: datetime) -> bool:
     """Say whether a moment without a fire should be used to ask for more of them, or whether they are still the same."""
     plan = state.plan
-    if not is_firing(state) or is_used_up(state):
+    if not is_firing(state) or (is_used_up(state) and has_second_rules(state)):
         return False
     if plan is None or not plan.complete:
+        return False
+    if plan.exhausted and not has_fourth_rules(state):
         return False
     if has_third_rules(state):
         recheck_at = _recheck_at(state, plan)
@@ -142,8 +144,8 @@ def next_wake(state: JobState, *, now: datetime) -> datetime | None:
         times.append(state.pause.until)
     times += [hold.until for hold in state.holds if hold.until is not None and hold.until > now]
     in_no_haste = [run.next_attempt_at for run in state.active if not run.detached]
-    in_no_haste += [state.next_catch_up_at if next_in_lane(state) else None, next_unmet(state)]
-    in_haste = [] if _lasting_blocker(state) else fires
+    in_no_haste += [_place_in_lane(state, now=now), next_unmet(state)]
+    in_haste = [] if _lasting_blocker(state) or not has_second_rules(state) else fires
     times += [_with_fire(at, in_haste, now=now) for at in in_no_haste if at is not None]
     for run in waiting_now(state)[:1]:
         deadline = start_deadline(definition_of(state, run), run)
@@ -170,6 +172,8 @@ def house_times(state: JobState, times: Collection[datetime], *, wakes: Collecti
     None needs one that comes after a wake, whose turn will set it if it is still needed: most are for runs that end before. Nor
     one shortly before a wake, whose turn sees to what it is for, and would come late for its timer.
     """
+    if not has_second_rules(state):
+        return sorted(times)
     if has_third_rules(state) and wakes:
         times = [at for at in times if at <= min(wakes)]
     return sorted(at for at in times if not any(timedelta(0) <= wake - at < QUIET for wake in wakes))
@@ -226,6 +230,15 @@ def _times_of_fires(state: JobState, plan: FirePlan, *, now: datetime) -> list[d
     return [_next_decision(fire, plan, blocker=_lasting_blocker(state), now=now) for fire in live]
 
 
+def _place_in_lane(state: JobState, *, now: datetime) -> datetime | None:
+    place = state.next_catch_up_at
+    if next_in_lane(state):
+        return place
+    # Runs of the first logic version have a timer for it behind a run that waits, too.
+    is_timed = place is not None and place > now and not has_second_rules(state)
+    return place if is_timed and first_in_lane(state) else None
+
+
 def _with_fire(at: datetime, fires: Collection[datetime], *, now: datetime) -> datetime:
     """Put off to a fire what would come so shortly before it that its timer would make the fire late."""
     rings_at = max(at, now + ENGINE_FLOOR)
@@ -265,8 +278,9 @@ def _next_decision(fire: Fire, plan: FirePlan, *, blocker: Run | None, now: date
 
 def _recheck_at(state: JobState, plan: FirePlan) -> datetime | None:
     """Say when the plan is to be asked for again before its next fire; ``None`` if it need not be."""
-    if not plan.upcoming:
+    is_lasting = plan.is_lasting and has_third_rules(state)
+    if not plan.upcoming or (is_lasting and not has_fourth_rules(state)):
         return None
     at = plan.upcoming[0].target - RECHECK_BEFORE
-    oldest = at - ASK_AGAIN_AFTER if plan.is_lasting and has_third_rules(state) else at
+    oldest = at - ASK_AGAIN_AFTER if is_lasting else at
     return at if plan.planned_at < oldest else None

@@ -107,9 +107,11 @@ def test_house_keeping_keeps_away_from_a_fire() -> None:
     driver = JobDriver(JobDefinition(schedule=every(60)), grid=Grid(60))
     times = [at(10.1), at(8.6), at(8.8), at(9.9), at(10)]
     second = driver.state.model_copy(update={"logic": 2})
+    first = driver.state.model_copy(update={"logic": 1})
     assert house_times(driver.state, times, wakes=[at(10)]) == [at(8.6)]
     assert house_times(driver.state, times, wakes=[]) == sorted(times)
     assert house_times(second, times, wakes=[at(10)]) == [at(8.6), at(10.1)]
+    assert house_times(first, times, wakes=[at(10)]) == sorted(times)
 
 
 TUNING = Tuning(wake_ahead=timedelta(minutes=1))
