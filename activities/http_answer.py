@@ -8,6 +8,8 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 from urllib.parse import urlsplit
 
+from pydantic_core import to_json
+
 from workflows.value import Value
 
 BODY_LIMIT: Final = 16_384
@@ -15,6 +17,9 @@ BODY_LIMIT: Final = 16_384
 
 EVIDENCE_LIMIT: Final = 12_000
 """Bytes of JSON of what is kept, so that it finds room in a row of SQL as a result (``RESULT_LIMIT``)."""
+
+HEADERS_LIMIT: Final = EVIDENCE_LIMIT // 2
+"""Bytes of JSON of the headers that are kept, the first ones: a server may send hundreds. The rest of the room is the body's."""
 
 HEADER_LIMIT: Final = 200
 """Characters of one header's value that are kept."""
@@ -58,7 +63,8 @@ def keep_answer(status: int, headers: Headers, body: bytes, *, complete: bool, t
         truncated=not complete or len(body) > BODY_LIMIT,
         duration_ms=round(took / timedelta(milliseconds=1)),
     )
-    while (size := len(answer.model_dump_json())) > EVIDENCE_LIMIT:
+    # Ends, whatever the headers are: each turn takes at least a character of the body. Without one it is small enough.
+    while answer.body and (size := len(to_json(answer))) > EVIDENCE_LIMIT:
         left = answer.body[: len(answer.body) * EVIDENCE_LIMIT // size - 1]
         answer = answer.model_copy(update={"body": left, "truncated": True})
     return answer
@@ -97,11 +103,17 @@ def _read_date(text: str) -> datetime | None:
 
 def _keep_headers(headers: Headers) -> dict[str, str]:
     kept = dict[str, str]()
+    room = HEADERS_LIMIT
     for key, value in headers:
         name = key.decode("latin-1").lower()
-        if _KEPT.fullmatch(name):
-            text = value.decode("latin-1").strip()
-            kept.setdefault(name, _without_query(text) if name == "location" else text[:HEADER_LIMIT])
+        if name in kept or not _KEPT.fullmatch(name):
+            continue
+        text = value.decode("latin-1").strip()
+        text = _without_query(text) if name == "location" else text[:HEADER_LIMIT]
+        room -= len(to_json({name: text}))
+        if room < 0:
+            break
+        kept[name] = text
     return kept
 
 

@@ -304,6 +304,14 @@ class TestAnswer:
         assert kept["truncated"] is True
         assert 5_000 < len(str(kept["body"])) < 16_384
 
+    async def test_a_flood_of_headers_stops_nobody(self) -> None:
+        """All of them are of a kind that is kept, and more than finds room."""
+        headers = {f"X_RateLimit_{number}": '"' * 200 for number in range(60)}
+        async with receiving(answer(200, b"ok", **headers)) as receiver:
+            kept = kept_of(await send(receiver.url))
+        assert kept["body"] == "ok"
+        assert 0 < len(kept["headers"]) < 60
+
     async def test_packed_bodies_are_not_unpacked(self) -> None:
         """A few bytes can be gigabytes."""
         async with receiving(answer(200, b"\x1f\x8b\x08\x00", Content_Encoding="gzip")) as receiver:

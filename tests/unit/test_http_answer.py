@@ -63,9 +63,30 @@ def test_what_is_kept_finds_room_in_a_row_whatever_it_is(body: bytes) -> None:
     """As JSON with all characters escaped, too."""
     headers = [(f"x-ratelimit-{number}".encode(), b"\xff" * 5_000) for number in range(10)]
     kept = keep(body, headers)
-    assert len(kept.model_dump_json()) <= EVIDENCE_LIMIT
+    assert len(kept.model_dump_json().encode()) <= EVIDENCE_LIMIT
     assert kept.truncated
     json.loads(kept.model_dump_json())
+
+
+@pytest.mark.parametrize("value", [b"a" * 200, b'"' * 200, b"\x01" * 200, b"\xff" * 200, b""])
+@pytest.mark.parametrize("body", [b"", b"because", b"x" * 100_000])
+def test_headers_alone_cannot_be_too_much(value: bytes, body: bytes) -> None:
+    """However many a server sends, and whatever is in them: the first are kept, and of the body what finds room."""
+    headers = [(f"x-ratelimit-{number}".encode(), value) for number in range(1_000)]
+    kept = keep(body, headers)
+    assert len(kept.model_dump_json().encode()) <= EVIDENCE_LIMIT
+    assert len(kept.headers) >= 4
+    assert kept.headers["x-ratelimit-0"] == value.decode("latin-1").strip()
+    assert kept.body.startswith(body[:5_000].decode())
+
+
+def test_an_ordinary_answer_is_kept_whole() -> None:
+    """With all that proxies and rate limits add to it."""
+    names = ["content-type", "date", "server", "via", "cf-ray", "location", "x-request-id", "retry-after"]
+    names += [f"{prefix}ratelimit-{kind}" for prefix in ("", "x-") for kind in ("limit", "remaining", "reset", "used")]
+    kept = keep(b"x" * 5_000, [(name.encode(), b"v" * 200) for name in names])
+    assert kept.headers == dict.fromkeys(names, "v" * 200)
+    assert (kept.body, kept.truncated) == ("x" * 5_000, False)
 
 
 def test_headers_that_explain_are_kept_and_no_others() -> None:
