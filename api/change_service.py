@@ -1,7 +1,7 @@
 """What changing a job promises: it is replaced as a whole or in part, once, and only where something differs.
 
 The mirror is looked at first: a request that changes nothing costs no workflow task, and a revision that was not the caller's
-is refused without one. The job's workflow looks again, and decides.
+is refused without one, unless it has a key that the job may know. The job's workflow looks again, and decides.
 """
 
 import re
@@ -96,7 +96,7 @@ class ChangeService:
             before = await self._jobs.find(tenant, job_id)
             if before.lifecycle is Lifecycle.DELETED:
                 raise Conflict("the job is deleted; PUT or POST registers it again")
-            precondition.check(before)
+            _check_unless_repeated(precondition, before, key=key)
             enabled = before.lifecycle is not Lifecycle.PAUSED
             document = job_document(before.definition, job_id=job_id, enabled=enabled)
             patched = _with_id(patched_document(document, patch), job_id)
@@ -142,7 +142,7 @@ class ChangeService:
         precondition: Precondition,
     ) -> tuple[bool, tuple[str, ...]]:
         """Write a job, in the caller's turn; say whether it is new, and answer warnings."""
-        precondition.check(before)
+        _check_unless_repeated(precondition, before, key=key)
         if before is not None and _is_there(before):
             return False, await self._change(before, request, key=key, precondition=precondition)
         try:
@@ -152,7 +152,7 @@ class ChangeService:
             before = await self._queries.get_job(tenant, request.job_id)
             if before is None or not _is_there(before):
                 raise
-            precondition.check(before)
+            _check_unless_repeated(precondition, before, key=key)
             return False, await self._change(before, request, key=key, precondition=precondition)
 
     async def _create(
@@ -174,6 +174,9 @@ class ChangeService:
     async def _change(
         self, before: JobRecord, request: JobRequest, *, key: str | None, precondition: Precondition
     ) -> tuple[str, ...]:
+        if key is not None and precondition.may_be_repeated(before, key=key):
+            await self._require_done(before, request, key=key, precondition=precondition)
+            return ()
         if not _differs(before, request):
             return ()
         old, new = before.definition, request.definition
@@ -205,6 +208,25 @@ class ChangeService:
         await self._jobs.write_through(MirrorBatch(job=record))
         return warnings
 
+    async def _require_done(
+        self, before: JobRecord, request: JobRequest, *, key: str, precondition: Precondition
+    ) -> None:
+        """See that a job has gone on by this very request since the caller saw it. Raises ``RevisionMismatch`` where not."""
+        assert precondition.revision is not None
+        await self._jobs.require_temporal()
+        # Whatever it asks for, it changes nothing: the job does not go back to the revision that is expected.
+        command = ChangeCommand(key=key, definition=before.definition, expected=precondition.revision)
+        try:
+            done = await self._control.change(command, tenant=before.tenant, job_id=before.job_id)
+        except JobIsGone:
+            precondition.check(before)
+            return
+        is_followed = done.revision < before.revision
+        is_same = is_followed or is_same_definition(before.definition, request.definition)
+        if not is_same or done.revision not in (precondition.revision, precondition.revision + 1):
+            # What was done under the key was another request.
+            precondition.check(before)
+
     async def _apply(self, before: JobRecord, command: ChangeCommand) -> JobRecord:
         tenant, job_id = before.tenant, before.job_id
         try:
@@ -220,6 +242,11 @@ class ChangeService:
             return await self._control.change(command, tenant=tenant, job_id=job_id)
         except JobIsGone as error:
             raise Unavailable("the workflow of this job is just ending") from error
+
+
+def _check_unless_repeated(precondition: Precondition, before: JobRecord | None, *, key: str | None) -> None:
+    if before is None or not precondition.may_be_repeated(before, key=key):
+        precondition.check(before)
 
 
 def _check_schedule(request: JobRequest, *, job_id: str, now: datetime) -> datetime | None:

@@ -72,6 +72,14 @@ class Precondition:
         if self.revision not in (None, found.revision):
             raise RevisionMismatch(f"the job has revision {found.revision}")
 
+    def may_be_repeated(self, found: JobRecord, *, key: str | None) -> bool:
+        """Say whether the job may have left the revision that the caller has seen by this very request, whose answer was lost.
+
+        Only the job knows, which remembers keys and refuses another revision itself: it is to be asked rather than ``check``.
+        """
+        is_behind = self.revision is not None and self.revision < found.revision
+        return key is not None and is_behind and found.lifecycle is not Lifecycle.DELETED
+
 
 async def read_json(request: Request, *, limit: int = BODY_LIMIT) -> JsonValue:
     """Read the body as JSON, unfit values included: see ``require_fit``.

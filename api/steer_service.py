@@ -50,7 +50,7 @@ class SteerService:
         command = PauseCommand(key=key or new_command_key(), pause=pause, expected=precondition.revision)
         await self._jobs.require_temporal()
         async with self._control.turn(tenant=tenant, job_id=job_id):
-            found = await self._find_steerable(tenant, job_id, precondition=precondition)
+            found = await self._find_steerable(tenant, job_id, key=key, precondition=precondition)
             async with self._audit.recording(
                 "job.pause", tenant=tenant, job_id=job_id, before=_pause_facts(found)
             ) as note:
@@ -71,8 +71,8 @@ class SteerService:
         )
         await self._jobs.require_temporal()
         async with self._control.turn(tenant=tenant, job_id=job_id):
-            found = await self._find_steerable(tenant, job_id, precondition=precondition)
-            if found.lifecycle is Lifecycle.PAUSED:
+            found = await self._find_steerable(tenant, job_id, key=key, precondition=precondition)
+            if found.lifecycle is Lifecycle.PAUSED or precondition.may_be_repeated(found, key=key):
                 await self._resume(found, command)
         return await self._jobs.get_job(job_id, tenant=tenant)
 
@@ -147,11 +147,14 @@ class SteerService:
                 await self._jobs.write_through(rows)
         return await self._jobs.get_run(run_id, tenant=tenant)
 
-    async def _find_steerable(self, tenant: str, job_id: str, *, precondition: Precondition) -> JobRecord:
+    async def _find_steerable(
+        self, tenant: str, job_id: str, *, key: str | None, precondition: Precondition
+    ) -> JobRecord:
         found = await self._jobs.find(tenant, job_id)
         if found.lifecycle in (Lifecycle.DELETED, Lifecycle.COMPLETED):
             raise Conflict(f"the job is {found.lifecycle.value}: it does not fire")
-        precondition.check(found)
+        if not precondition.may_be_repeated(found, key=key):
+            precondition.check(found)
         return found
 
     async def _trigger(self, command: TriggerCommand, *, tenant: str, job_id: str) -> Answered:

@@ -80,6 +80,18 @@ OPERATIONS: Final = {
     "patch": Operation(
         method="PATCH", body={"payload": {"n": 1}}, done=lambda job: (job["payload"], job["revision"]) == ({"n": 1}, 2)
     ),
+    "replace-seen": Operation(
+        method="PUT",
+        body=DAILY,
+        headers={"If-Match": '"1"'},
+        done=lambda job: (job["schedule"], job["revision"]) == ("0 9 * * *", 2),
+    ),
+    "patch-seen": Operation(
+        method="PATCH",
+        body={"payload": {"n": 1}},
+        headers={"If-Match": '"1"'},
+        done=lambda job: (job["payload"], job["revision"]) == ({"n": 1}, 2),
+    ),
     "pause": Operation(
         method="POST",
         path="/jobs/{job_id}/pause",

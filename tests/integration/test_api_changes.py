@@ -7,7 +7,10 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import delete
 
+from activities.database import open_database, writing
+from activities.tables import IDEMPOTENCY_RECORDS
 from tests.api_stack import ApiStack
 from tests.eventually import eventually
 from tests.temporal_servers import unique
@@ -46,6 +49,14 @@ async def patch(api: httpx.AsyncClient, job_id: str, change: dict[str, Any], *, 
     assert answer.status_code == status, answer.text
     job: dict[str, Any] = answer.json()
     return job
+
+
+async def forget_answers(stack: ApiStack) -> None:
+    """Let what was answered to keys be as lost as what ended with 503."""
+    engine = open_database(stack.database_url)
+    async with writing(engine) as connection:
+        await connection.execute(delete(IDEMPOTENCY_RECORDS))
+    await engine.dispose()
 
 
 async def count_events(stack: ApiStack, job_id: str) -> int:
@@ -336,6 +347,55 @@ class TestRevisions:
         )
         assert sorted(answer.status_code for answer in answers) == [200, 412]
         assert (await read(api, f"/jobs/{job_id}"))["revision"] == 4
+
+    async def test_who_repeats_a_change_of_what_was_seen_is_told_that_it_was_made(
+        self, api: httpx.AsyncClient, api_stack: ApiStack
+    ) -> None:
+        """As the 503 says whose answer is lost: with its key. Also when others have changed the job since."""
+        job_id, seen = unique("job"), {"If-Match": '"1"', "Idempotency-Key": unique("key")}
+        await put(api, job_id, WEEKLY, status=201)
+        first = await api.patch(f"/jobs/{job_id}", json={"description": "a"}, headers=seen)
+        await forget_answers(api_stack)
+        again = await api.patch(f"/jobs/{job_id}", json={"description": "a"}, headers=seen)
+        assert (again.status_code, again.json()["revision"]) == (200, first.json()["revision"])
+        await patch(api, job_id, {"description": "b"})
+        await forget_answers(api_stack)
+        assert (await api.patch(f"/jobs/{job_id}", json={"description": "a"}, headers=seen)).status_code == 200
+        job = await read(api, f"/jobs/{job_id}")
+        assert (job["description"], job["revision"]) == ("b", 3)
+
+    async def test_who_has_not_made_the_change_that_is_there_is_told_of_it(
+        self, api: httpx.AsyncClient, api_stack: ApiStack
+    ) -> None:
+        """412 with a new key, and with one that was used for something else."""
+        job_id, key = unique("job"), unique("key")
+        await put(api, job_id, WEEKLY, status=201)
+        seen = {"If-Match": '"1"', "Idempotency-Key": key}
+        assert (await api.patch(f"/jobs/{job_id}", json={"description": "a"}, headers=seen)).status_code == 200
+        await forget_answers(api_stack)
+        new = seen | {"Idempotency-Key": unique("key")}
+        for headers in (new, seen):
+            other = {**WEEKLY, "description": "b"}
+            assert (await api.put(f"/jobs/{job_id}", json=other, headers=headers)).status_code == 412
+            assert (await api.patch(f"/jobs/{job_id}", json={"owner": "b"}, headers=headers)).status_code == 412
+        for steer in ("pause", "resume"):
+            assert (await api.post(f"/jobs/{job_id}/{steer}", headers=new)).status_code == 412
+        job = await read(api, f"/jobs/{job_id}")
+        assert (job["description"], job["owner"], job["state"], job["revision"]) == ("a", "", "active", 2)
+
+    async def test_who_repeats_a_pause_of_a_job_that_was_changed_since_is_told_of_it(
+        self, api: httpx.AsyncClient, api_stack: ApiStack
+    ) -> None:
+        """And of a resumption. Neither is done a second time."""
+        job_id = unique("job")
+        await put(api, job_id, WEEKLY, status=201)
+        for revision, steer, state in ((1, "pause", "paused"), (2, "resume", "active")):
+            seen = {"If-Match": f'"{revision}"', "Idempotency-Key": unique("key")}
+            assert (await api.post(f"/jobs/{job_id}/{steer}", headers=seen)).json()["state"] == state
+            await forget_answers(api_stack)
+            await patch(api, job_id, {"description": steer})
+            again = await api.post(f"/jobs/{job_id}/{steer}", headers=seen)
+            assert (again.status_code, again.json()["state"]) == (200, state)
 
     async def test_of_two_who_want_to_create_a_job_one_is_told(self, api: httpx.AsyncClient) -> None:
         """RFC 9110, 13.1.2: ``If-None-Match: *`` replaces nothing, not even by the same; what was deleted is not there."""

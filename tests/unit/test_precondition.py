@@ -30,6 +30,16 @@ def test_another_revision_is_refused_and_so_is_what_is_not_there() -> None:
         Precondition(required=True).check(absent)
 
 
+def test_only_a_job_that_has_gone_on_may_have_done_so_by_a_request_with_a_key() -> None:
+    """It alone knows, and is asked. One that is deleted answers nobody, and none has gone back."""
+    seen = Precondition(given=True, revision=2)
+    assert seen.may_be_repeated(FOUND, key="k")
+    assert not seen.may_be_repeated(FOUND, key=None)
+    assert not seen.may_be_repeated(DELETED, key="k")
+    for other in (Precondition(given=True, revision=3), Precondition(given=True, revision=4), Precondition()):
+        assert not other.may_be_repeated(FOUND, key="k")
+
+
 def test_who_wants_to_create_a_job_finds_none() -> None:
     """One that was deleted is none; whoever is to name a revision has none to name."""
     for absent in (None, DELETED):
