@@ -223,9 +223,9 @@ class Settings(BaseSettings):
     local_activity_slots: Slots = 200
     """Plans and mirror records that are made at once."""
 
-    max_cached_workflows: Annotated[int, Field(ge=10)] = 1000
-    """Jobs kept in memory between two decisions, 90 to 130 KB each. At least ``workflow_task_slots``; below 1,000 a burst
-    of fires makes workers read histories again and again."""
+    max_cached_workflows: Annotated[int, Field(ge=10)] = 2500
+    """Jobs kept in memory between two decisions, 90 to 130 KB each. At least ``workflow_task_slots``; where more jobs fire in
+    turn than all workers keep, each fire makes one read a history again."""
 
     workflow_sandbox: bool = False
     """Whether workflows run in Temporal's sandbox, which costs most of what it finds in tests: ``docs/performance.md``."""
