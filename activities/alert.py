@@ -19,6 +19,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.http_address import AddressRefused
+from activities.http_connection import ResolverBusy
 from activities.http_signature import SIGNATURE_HEADER, sign
 from activities.http_target import USER_AGENT, HttpSender
 from activities.http_url import InvalidUrl, read_url
@@ -59,7 +60,13 @@ class Alerter:
         except (AddressRefused, InvalidUrl) as error:
             # Neither the secret in a URL nor the URL itself is told.
             raise ApplicationError(f"{type(error).__name__}", type="AlertRefused", non_retryable=True) from None
-        except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, TimeoutError) as error:
+        except (
+            httpcore.NetworkError,
+            httpcore.ProtocolError,
+            httpcore.TimeoutException,
+            TimeoutError,
+            ResolverBusy,
+        ) as error:
             raise ApplicationError(
                 f"the receiver cannot be reached: {type(error).__name__}", type="AlertNotTaken"
             ) from None

@@ -10,7 +10,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, TypeAlias
 
 import httpcore
@@ -27,14 +27,44 @@ SocketOptions: TypeAlias = Iterable[
 SHORTEST_TRY: Final = 1.0
 """Seconds that each address of a host has at least to answer, however many there are."""
 
-_RESOLVING: Final = ThreadPoolExecutor(16, "resolve")
-"""Threads of their own: a name server that hangs must not hold up what else a process does in threads."""
+LOOK_UPS: Final = 512
+"""Names that a process looks up at once. The system cannot be told to stop, and asks a dead name server for up to half a minute,
+three times as long as an attempt waits: with 100 job slots that is 300 at worst. Threads are made as they are needed."""
 
 
-async def resolve(host: str, port: int) -> Sequence[str]:
-    """Ask the system, in the order of RFC 6724. Names, and addresses in whatever spelling it takes."""
-    found = await asyncio.get_running_loop().run_in_executor(_RESOLVING, _look_up, host, port)
-    return list(dict.fromkeys(found))
+class ResolverBusy(Exception):
+    """Too many names are being looked up. No host is to blame that is not among them."""
+
+
+class SystemResolver:
+    """Asks the system, in threads of its own: a name server that hangs must not hold up what else a process does in threads.
+
+    Whoever asks for a name that is being looked up waits for that answer. So one that hangs takes one thread, however many jobs
+    call it, and however often.
+    """
+
+    def __init__(self, *, threads: int) -> None:
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, "resolve")
+        self._begun = dict[str, Future[list[str]]]()
+        """Until the system has answered, not only until nobody waits any more."""
+
+    async def resolve(self, host: str, port: int) -> Sequence[str]:
+        """Give addresses in the order of RFC 6724. Takes names, and addresses in whatever spelling the system does.
+
+        Raises ``ResolverBusy`` where every thread is taken.
+        """
+        look_up = self._begun.get(host) or self._begin(host, port)
+        # Shielded: whoever gives up must not take the answer from others who wait for it.
+        found = await asyncio.shield(asyncio.wrap_future(look_up))
+        return list(dict.fromkeys(found))
+
+    def _begin(self, host: str, port: int) -> Future[list[str]]:
+        if len(self._begun) >= self._threads:
+            raise ResolverBusy(f"{self._threads} names are being looked up, too many of which are not answered")
+        look_up = self._begun[host] = self._pool.submit(_look_up, host, port)
+        look_up.add_done_callback(lambda _: self._begun.pop(host))
+        return look_up
 
 
 def _look_up(host: str, port: int) -> list[str]:
@@ -45,10 +75,15 @@ def _look_up(host: str, port: int) -> list[str]:
     return [str(address[0]) for _, _, _, _, address in infos]
 
 
+resolve: Final = SystemResolver(threads=LOOK_UPS).resolve
+"""For the whole process."""
+
+
 class CheckedBackend(httpcore.AsyncNetworkBackend):
     """Connects for ``httpcore``.
 
-    Raises ``AddressRefused`` for hosts that may not be reached: none of ``httpcore``'s own errors, so it passes unchanged.
+    Raises ``AddressRefused`` for hosts that may not be reached, and ``ResolverBusy``: none of ``httpcore``'s own errors, so they
+    pass unchanged.
     """
 
     def __init__(self, *, allowance: Allowance, resolver: Resolver = resolve) -> None:

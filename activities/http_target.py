@@ -25,7 +25,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.http_address import AddressRefused, Allowance
 from activities.http_answer import BODY_LIMIT, HttpAnswer, keep_answer, retry_after_of
-from activities.http_connection import CheckedBackend, Resolver, resolve
+from activities.http_connection import CheckedBackend, Resolver, ResolverBusy, resolve
 from activities.http_signature import SIGNATURE_HEADER, sign
 from activities.http_url import InvalidUrl, read_url
 from horarium import JobRun, current_run
@@ -95,6 +95,8 @@ class HttpSender:
                 answer, retry_after = await self.exchange(request.method, url, headers, body)
         except AddressRefused as error:
             raise HttpFailure(str(error), type="AddressRefused", permanent=True) from None
+        except ResolverBusy as error:
+            raise HttpFailure(str(error), type="ResolverBusy") from None
         except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
             raise HttpFailure(f"cannot connect to {_host(url)}: {_innermost(error)}", type="ConnectFailure") from None
         except httpcore.LocalProtocolError:
@@ -120,7 +122,7 @@ class HttpSender:
     ) -> tuple[HttpAnswer, timedelta | None]:
         """Send, and read as much of the answer as is kept; also says what patience it asks for.
 
-        Raises ``AddressRefused``, and whatever ``httpcore`` does. The caller sets the time limit.
+        Raises ``AddressRefused``, ``ResolverBusy``, and whatever ``httpcore`` does. The caller sets the time limit.
         """
         began = time.monotonic()
         port = url.port or (443 if url.scheme == "https" else 80)

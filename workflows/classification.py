@@ -54,7 +54,8 @@ CONNECT_TYPES: Final = frozenset(
 )
 """Ours, those of Python itself, and of httpx, requests and urllib3."""
 
-LOST_TYPES: Final = frozenset({"lost", "WorkerShutdown"})
+LOST_TYPES: Final = frozenset({"lost", "WorkerShutdown", "ResolverBusy"})
+"""What failed was the worker, before its job's code or the downstream could: it died, had to stop, or could look up no names."""
 
 _HTTP_STATUS: Final = re.compile(r"HttpStatus(\d{3})$")
 

@@ -13,6 +13,7 @@ from workflows.run import Failure
         (Failure(type="timeout"), FailureKind.TIMEOUT, True, True),
         (Failure(type="lost"), FailureKind.LOST, True, False),
         (Failure(type="WorkerShutdown"), FailureKind.LOST, True, False),
+        (Failure(type="ResolverBusy"), FailureKind.LOST, True, False),
         (Failure(type="ConnectError", types=("httpx.ConnectError",)), FailureKind.CONNECT, True, True),
         (
             Failure(type="BankError", types=("bank.BankError", "builtins.ConnectionError")),
