@@ -29,7 +29,7 @@ class Retry:
     cap: timedelta = timedelta(seconds=10)
     """Bound of all waits."""
 
-    deadline: timedelta = timedelta(seconds=60)
+    deadline: timedelta = timedelta(seconds=120)
     """Of the whole call: no attempt begins later, and none gets more time than is left."""
 
 
