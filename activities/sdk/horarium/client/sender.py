@@ -32,7 +32,7 @@ KEY_VARIABLE: Final = "HORARIUM_API_KEY"
 DEFAULT_URL: Final = "http://127.0.0.1:8000"
 
 TIMEOUT: Final = timedelta(seconds=60)
-"""Longer than the API itself waits for anything: 35 s for a turn behind other requests for the same job, and 15 for its answer."""
+"""Longer than the API itself waits: 35 s for a turn behind other requests for the same job, and 15 for its answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
