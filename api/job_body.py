@@ -271,7 +271,7 @@ def _broken_rules(body: JobBody) -> Iterator[FieldError]:
     if (size := compact_size(body.payload)) > PAYLOAD_LIMIT:
         yield FieldError(pointer="/payload", detail=f"{size} bytes as JSON; {PAYLOAD_LIMIT} are allowed")
     yield from broken_alert_rules(body.alerts)
-    yield from broken_target_rules(body.target, pointer="/target")
+    yield from broken_target_rules(body.target, job_name=body.name, pointer="/target")
     for key in body.labels:
         if not LABEL_KEY.fullmatch(key):
             pointer = f"/labels/{escape_pointer(key)}"

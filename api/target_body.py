@@ -14,7 +14,7 @@ from api.body import Body, Integer
 from api.field import PAYLOAD_LIMIT, Identifier, Name, in_any_case
 from api.problem import FieldError
 from api.strict_json import compact_size, escape_pointer
-from workflows.contracts import SCHEDULER_TASK_QUEUE
+from workflows.contracts import OUR_ACTIVITIES, SCHEDULER_TASK_QUEUE
 from workflows.target import (
     BODILESS,
     DEFAULT_TASK_QUEUE,
@@ -178,13 +178,17 @@ def define_target(body: TargetBody, *, job_name: str) -> Target:
             assert_never(body)
 
 
-def broken_target_rules(body: TargetBody, *, pointer: str) -> Iterator[FieldError]:
+def broken_target_rules(body: TargetBody, *, job_name: str, pointer: str) -> Iterator[FieldError]:
     """Name what is right alone and wrong together, or nobody's but ours."""
     if body.task_queue == SCHEDULER_TASK_QUEUE:
         yield FieldError(pointer=f"{pointer}/task_queue", detail="this task queue is Horarium's own")
     match body:
         case ActivityTargetBody():
-            return
+            # Called by its name, `http_request` would be sent headers that an HTTP target may not have.
+            if (activity := body.activity or job_name) in OUR_ACTIVITIES:
+                yield FieldError(
+                    pointer=f"{pointer}/activity", detail=f"{activity} is one of Horarium's own activities"
+                )
         case HttpTargetBody():
             yield from _broken_headers(body.headers, pointer=f"{pointer}/headers")
             if body.body is not None and body.method in BODILESS:

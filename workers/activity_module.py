@@ -10,11 +10,9 @@ from typing import Any, Final
 from temporalio import activity
 
 from workers.settings import InvalidSettings, variable_of
-from workflows.contracts import HTTP_REQUEST, OBSERVE_ATTEMPT, PLAN_FIRES, RECORD_EVENTS, SURVEY_FIRES
+from workflows.contracts import OUR_ACTIVITIES
 
 EXAMPLES: Final = "activities.examples"
-
-OUR_NAMES: Final = frozenset({PLAN_FIRES, SURVEY_FIRES, RECORD_EVENTS, OBSERVE_ATTEMPT, HTTP_REQUEST})
 
 ActivityFunction = Callable[..., Any]
 
@@ -72,7 +70,7 @@ def _is_activity(member: ActivityFunction) -> bool:
 
 def _add(found: dict[str, ActivityFunction], function: ActivityFunction) -> None:
     name = name_of(function)
-    if name in OUR_NAMES:
+    if name in OUR_ACTIVITIES:
         raise InvalidSettings(
             f"{_VARIABLE}: {_place_of(function)} is named {name}, as is one of Horarium's own activities"
         )

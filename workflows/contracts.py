@@ -103,6 +103,11 @@ ADMIT_ATTEMPT: Final = "admit_attempt"
 NOTE_ATTEMPT: Final = "note_attempt"
 """Local activity, for jobs with a downstream only: ``AttemptNotice -> Verdict``."""
 
+OUR_ACTIVITIES: Final = frozenset(
+    {PLAN_FIRES, SURVEY_FIRES, LIST_FIRES, RECORD_EVENTS, OBSERVE_ATTEMPT, ADMIT_ATTEMPT, NOTE_ATTEMPT, HTTP_REQUEST}
+)
+"""What our workers run beside job code: no function of a team has one of these names, and no job calls one by it."""
+
 UPDATE_ASK_PROBE: Final = "ask_probe"
 UPDATE_END_PROBE: Final = "end_probe"
 UPDATE_RESET_BREAKER: Final = "reset"

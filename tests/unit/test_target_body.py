@@ -137,7 +137,10 @@ def test_a_workflow_target_is_understood() -> None:
         ({"kind": "http", "url": URL, "success_statuses": [99]}, "/target/success_statuses/0"),
         ({"kind": "http", "url": URL, "success_statuses": ["2xx"]}, "/target/success_statuses/0"),
         ({"kind": "http", "url": URL, "task_queue": "horarium-scheduler"}, "/target/task_queue"),
-        ({"kind": "activity", "activity": "record_events", "task_queue": "horarium-scheduler"}, "/target/task_queue"),
+        ({"kind": "activity", "activity": "send_alert", "task_queue": "horarium-scheduler"}, "/target/task_queue"),
+        ({"kind": "activity", "activity": "http_request"}, "/target/activity"),
+        ({"kind": "activity", "activity": "http_request", "task_queue": "finance"}, "/target/activity"),
+        ({"activity": "record_events"}, "/target/activity"),
         ({"kind": "workflow", "workflow": "Closing"}, "/target/task_queue"),
         ({"kind": "workflow", "task_queue": "finance"}, "/target/workflow"),
         ({"kind": "workflow", "workflow": "HorariumJob", "task_queue": "horarium"}, "/target/workflow"),
@@ -150,6 +153,17 @@ def test_what_is_wrong_is_refused_at_its_place(target: JsonValue, pointer: str) 
     errors = refused(target)
     assert list(errors) == [pointer]
     assert "S3CR3T" not in str(errors)
+
+
+def test_a_job_named_as_one_of_our_activities_calls_another() -> None:
+    """Without an activity it would call the one of its name, past all rules for HTTP targets."""
+    with pytest.raises(InvalidRequest) as refusal:
+        read_job({"name": "http_request", "schedule": "@daily"}, default_id="j_1")
+    assert [error.pointer for error in refusal.value.errors] == ["/target/activity"]
+    given: JsonValue = {"name": "http_request", "schedule": "@daily", "target": {"activity": "send_report"}}
+    assert read_job(given, default_id="j_1").definition.target == ActivityTarget(activity="send_report")
+    url: JsonValue = {"name": "http_request", "schedule": "@daily", "target": {"kind": "http", "url": URL}}
+    assert isinstance(read_job(url, default_id="j_1").definition.target, HttpTarget)
 
 
 @pytest.mark.parametrize(
