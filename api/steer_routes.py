@@ -80,7 +80,7 @@ async def patch_job(request: Request, job_id: str, changes: Changes, store: Stor
     "/jobs/{job_id}/pause",
     response_model=JobAnswer,
     openapi_extra=PAUSE_BODY,
-    responses=problems(404, 409, 412, 413, 415, 422, 503),
+    responses=problems(404, 409, 412, 413, 415, 422, 428, 503),
     tags=["jobs"],
 )
 async def pause_job(request: Request, job_id: str, steering: Steering, store: Store, tenant: Tenant) -> Response:
@@ -98,7 +98,7 @@ async def pause_job(request: Request, job_id: str, steering: Steering, store: St
     "/jobs/{job_id}/resume",
     response_model=JobAnswer,
     openapi_extra=RESUME_BODY,
-    responses=problems(404, 409, 412, 413, 415, 422, 503),
+    responses=problems(404, 409, 412, 413, 415, 422, 428, 503),
     tags=["jobs"],
 )
 async def resume_job(request: Request, job_id: str, steering: Steering, store: Store, tenant: Tenant) -> Response:

@@ -184,6 +184,14 @@ def test_every_field_of_a_body_can_be_given(name: str) -> None:
     assert set(given) | LEFT_OUT.get(name, set()) == set(resolve(content["schema"], schemas())["properties"])
 
 
+def test_routes_that_heed_a_revision_tell_what_they_refuse() -> None:
+    """412 for another revision, and 428 for none where the installation insists on one."""
+    heeding = {name for name, method in METHODS.items() if "If-Match" in parameters_of(method, "header")}
+    assert heeding == {f"JobOperations.{name}" for name in ("put", "update", "delete", "pause", "resume")}
+    for name in heeding:
+        assert {"412", "428"} <= described(METHODS[name])["responses"].keys()
+
+
 @pytest.mark.parametrize("name", TYPED)
 def test_every_field_of_a_dictionary_has_a_type(name: str) -> None:
     """Of the bodies that are written as a whole."""
