@@ -57,7 +57,8 @@ Seconds = Annotated[float, Field(ge=1, le=_TEN_YEARS)]
 
 
 class BackoffBody(Body):
-    """How the wait before a retry grows. The wait is drawn from 1 s to 1 s + min(cap, base * 2**n)."""
+    """How long the wait before a retry is. exponential: drawn from 1 s to 1 s + min(cap, base * 2**n). fixed: always base, or
+    1 s where that is less."""
 
     kind: Annotated[Backoff, in_any_case(Backoff)] = Backoff.EXPONENTIAL
     base_seconds: float = Field(default=1, ge=0.001, le=86_400)
@@ -105,11 +106,14 @@ class JobBody(Body, ScheduleInput):
         default=CatchUpPolicy.RUN_ONCE, description="What becomes of fires that were seen too late."
     )
     max_missed: Integer = Field(default=100, ge=1, le=1_000, description="RUN_ALL: how many of the newest run.")
-    catch_up_rate: Integer = Field(default=60, ge=1, le=6_000, description="RUN_ALL: runs started a minute.")
+    catch_up_rate: Integer = Field(
+        default=60, ge=1, le=6_000, description="Catch-up runs and redrives started a minute."
+    )
     max_delay_seconds: Seconds | None = Field(default=None, description="DEADLINE: how late a fire may still start.")
     misfire_grace_seconds: Seconds | None = Field(
         default=None,
-        description="How late a fire is still live. Default: half the period, from 60 s to 10 min.",
+        description="How late a fire is still live. Default: half the shortest gap, from 60 s to 10 min; 10 min of a one-off. "
+        "DEADLINE: max_delay_seconds instead.",
     )
     lookback_seconds: float = Field(default=_MONTH, ge=60, le=_TEN_YEARS, description="Older fires are never run.")
 
@@ -144,7 +148,7 @@ class JobBody(Body, ScheduleInput):
         default=(),
         strict=False,
         max_length=50,
-        description="Only these are retried: timeout, 5xx, connect_failure, names of errors.",
+        description="Only these are retried, and lost workers: timeout, 5xx, 429, 4xx, connect_failure, other, names of errors.",
     )
     no_retry_on: tuple[Name, ...] = Field(default=(), strict=False, max_length=50, description="These are not retried.")
     deadline_seconds: Seconds | None = Field(
@@ -291,8 +295,8 @@ def _needless_settings(body: JobBody, schedule: Schedule) -> Iterator[str]:
         yield "if_past has an effect only with a schedule that fires once"
     if "max_delay_seconds" in given and body.missed_window is not CatchUpPolicy.DEADLINE:
         yield "max_delay_seconds has an effect only with missed_window DEADLINE"
-    if given & {"max_missed", "catch_up_rate"} and body.missed_window is not CatchUpPolicy.RUN_ALL:
-        yield "max_missed and catch_up_rate have an effect only with missed_window RUN_ALL"
+    if "max_missed" in given and body.missed_window is not CatchUpPolicy.RUN_ALL:
+        yield "max_missed has an effect only with missed_window RUN_ALL"
     if "max_concurrent" in given and body.overlap is not OverlapPolicy.ALLOW:
         yield "max_concurrent has an effect only with overlap allow"
     if "max_buffered" in given and body.overlap is not OverlapPolicy.BUFFER_ALL:

@@ -232,6 +232,12 @@ def test_names_of_errors_are_a_list() -> None:
         read(no_retry_on="ValueError")
 
 
+def test_a_rate_of_catch_up_is_no_needless_setting() -> None:
+    """It bounds redrives of the job as well, whatever becomes of missed fires."""
+    assert read(catch_up_rate=10).warnings == ()
+    assert read(catch_up_rate=10, missed_window="SKIP").warnings == ()
+
+
 def test_the_largest_payload_is_taken() -> None:
     """The bound itself is allowed; quotes count."""
     assert read(payload="x" * (PAYLOAD_LIMIT - 2)).definition.payload is not None
