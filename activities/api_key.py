@@ -28,10 +28,10 @@ class Scope(StrEnum):
     """Everything that changes nothing: jobs, runs, ledgers, previews."""
 
     OPERATE = "operate"
-    """Also what an operator does with jobs as they are: pause, resume, trigger, backfill, cancel, redrive."""
+    """Also what an operator does with what is there: pause, resume, hold, release, trigger, backfill, cancel, redrive, reset."""
 
     WRITE = "write"
-    """Also to create, change and delete jobs."""
+    """Also to create, change and delete jobs and calendars, and to have payloads encrypted."""
 
     ADMIN = "admin"
     """Also to read the audit log of its tenant."""

@@ -8,7 +8,8 @@ change nothing.
 **Reports** (``gate_reports``): what processes have said of themselves lately, so that people can see it. Old ones mean nothing.
 
 **Store** (``idempotency_records``, ``effect_claims``, ``api_keys``, ``tenants``, ``quota_claims``, ``audit_entries``,
-``calendars``, ``holds``): the truth, found nowhere else, to be backed up. Each table has one owner, named below.
+``calendars``, ``task_queue_grants``, ``holds``): the truth, found nowhere else, to be backed up. Each table has one owner, named
+below.
 
 There are no foreign keys: a run may be recorded before its job, an attempt before its run. On PostgreSQL ``runs``, ``attempts``
 and ``ledger`` are partitioned by month (see ``partition``), which is why their keys hold the nominal time.

@@ -214,7 +214,7 @@ class RunAnswer(BaseModel):
     error_type: str | None
     http_status: int | None = Field(description="Of the HTTP answer that the last attempt failed with, if it was one.")
     result: JsonValue
-    reason: str | None = Field(description="Why it waits, is parked or was cancelled.")
+    reason: str | None = Field(description="Why it waits, is parked, was skipped or cancelled, or is dead.")
     stands_for: int = Field(description="How many fires it answers for, itself included.")
     backfill_id: str | None = Field(description="The backfill that it belongs to.")
     redrive_of: str | None = Field(description="The dead run that it repeats.")

@@ -202,6 +202,7 @@ class Settings(BaseSettings):
     nothing is encrypted."""
 
     role: Annotated[Role, BeforeValidator(_to_lower)] = Role.BOTH
+    """``scheduler``, ``job`` or ``both``: what a worker does."""
 
     activities: Names = ()
     """Modules with job code, such as ``my_team.jobs,other.jobs``: each ``@activity.defn`` function in them becomes
@@ -241,6 +242,7 @@ class Settings(BaseSettings):
     """Made when a worker polls its task queues, removed when it stops: for probes that look at files."""
 
     log_level: Annotated[LogLevel, BeforeValidator(_to_lower)] = "info"
+    """``debug``, ``info``, ``warning`` or ``error``."""
 
     log_format: Annotated[LogFormat, BeforeValidator(_to_lower)] = "text"
     """``text`` for people, ``json`` for machines: one object a line."""
@@ -256,32 +258,39 @@ class Settings(BaseSettings):
     """Address that the API listens on."""
 
     api_port: Port = 8000
+    """Port that the API listens on."""
+
     require_if_match: bool = False
     """Whether whoever changes or deletes a job must name the revision that was seen, in ``If-Match``."""
 
     quota_jobs: Annotated[int, Field(ge=0)] | None = None
-    """Jobs, active or paused, that a tenant may have. Default: no limit. One tenant's own: ``horarium tenants set-quota``."""
+    """Jobs, active or paused, that a tenant may have. Default: no limit. One tenant's own: ``horarium tenants set-quota``.
+    Heeded by the API."""
 
     quota_fires_per_minute: Annotated[float, Field(ge=0)] | None = None
-    """Fires a minute that a tenant's jobs may come to together, each counted at its densest. Default: no limit."""
+    """Fires a minute that a tenant's jobs may come to together, each counted at its densest. Default: no limit. Heeded by
+    the API."""
 
     reconcile_every: Annotated[Seconds, _at_least(1)] = timedelta(minutes=1)
     """How often the mirror is compared with Temporal. Where that takes long, less often: a twentieth of the time at most."""
 
     run_retention: Annotated[Seconds, _at_least(86_400)] = timedelta(days=90)
-    """How long runs, attempts and the ledger are kept after their end, and after them jobs that were deleted."""
+    """How long runs, attempts, the ledger and backfills are kept after their end, and after them jobs that were deleted. Heeded
+    by scheduler workers; the API is to be given the same."""
 
     audit_retention: Annotated[Seconds, _at_least(86_400)] = timedelta(days=400)
-    """How long the audit log is kept."""
+    """How long the audit log is kept, and holds that are over. Heeded by the API."""
 
     alert_url: Annotated[str | None, AfterValidator(_check_url)] = Field(default=None, repr=False)
-    """Where alerts of jobs go that name no receiver. With it, every job tells of dead runs and missed fires."""
+    """Where alerts of jobs go that name no receiver. With it, every job that has no ``alerts`` of its own tells of
+    dead runs and missed fires."""
 
     alert_urls: Annotated[dict[str, str], NoDecode, BeforeValidator(_to_urls)] = Field(default={}, repr=False)
     """The same for single tenants, before ``alert_url``: ``payroll=https://a.example reports=https://b.example``."""
 
     ui_url: str | None = None
-    """Where people find Temporal's Web UI, such as ``http://localhost:8233``; for links. Default: no links."""
+    """Where people find Temporal's Web UI, such as ``http://localhost:8233``; for links, and the one site whose pages may ask
+    ``/codec``. Default: no links, and nobody may."""
 
     long_sleep_threshold: Annotated[Seconds, _at_least(1)] = Tuning().long_sleep_threshold
     """A job that has at least so long until its next fire sleeps without a history. Below ten minutes its price, a closed
@@ -310,6 +319,8 @@ class Settings(BaseSettings):
     """How long it stays open before a probe; each probe that fails doubles it, up to ``breaker_longest_open``."""
 
     breaker_longest_open: Annotated[Seconds, _at_least(1)] = BreakerPolicy().longest_open
+    """How long a breaker stays open at most, before its next probe."""
+
     breaker_probes: Annotated[int, Field(ge=1, le=100)] = BreakerPolicy().probes
     """Attempts that try an open downstream at once."""
 
@@ -320,6 +331,8 @@ class Settings(BaseSettings):
     """Retries that are always allowed within the window."""
 
     retry_budget_window: Annotated[Seconds, _at_least(1)] = BreakerPolicy().budget_window
+    """Over which time retries and first attempts are counted."""
+
     admission_rate: Annotated[float, Field(gt=0)] = BreakerPolicy().admission_rate
     """Attempts a second, for each scheduler process, that are sent to one downstream, beyond a burst of ``breaker_failures``."""
 
@@ -331,7 +344,7 @@ class Settings(BaseSettings):
     are parked until their turn. ``0``: as many as come."""
 
     max_backfill_fires: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
-    """Fires that one backfill may have. A longer range is refused."""
+    """Fires that one backfill may have. A longer range is refused. Heeded by the API."""
 
     fairness_weights: Annotated[dict[str, float], NoDecode, BeforeValidator(_to_weights)] = {}
     """Shares of busy workers by tenant, such as ``payroll=5,reports=0.5``; 1 for all others. Only a server with

@@ -111,7 +111,7 @@ class Outcome(StrEnum):
     """Used up by a trigger with ``skip_next``."""
 
     THROTTLED = "throttled"
-    """Over the tenant's quota."""
+    """Over the tenant's quota. Kept for later: nothing ends so at present."""
 
     FAILED_TO_START = "failed_to_start"
     """Temporal refused to start its run, or no worker took it before its time was over."""
