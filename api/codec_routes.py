@@ -109,7 +109,9 @@ async def _read(request: Request) -> CodecBody:
 def _require_same_site(request: Request) -> None:
     """Refuse the forms of other sites, which would sign their reader in as somebody else."""
     if is_of_another_site(request):
-        raise InvalidRequest(FieldError(parameter="Sec-Fetch-Site or Origin", detail="a key is given on this site's own page"))
+        raise InvalidRequest(
+            FieldError(parameter="Sec-Fetch-Site or Origin", detail="a key is given on this site's own page")
+        )
 
 
 def _is_secure(url: URL) -> bool:
