@@ -99,7 +99,7 @@ class HttpSender:
             raise HttpFailure(str(error), type="ResolverBusy") from None
         except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
             raise HttpFailure(f"cannot connect to {_host(url)}: {_innermost(error)}", type="ConnectFailure") from None
-        except httpcore.LocalProtocolError:
+        except (httpcore.LocalProtocolError, UnicodeEncodeError):
             # Its text would repeat the header, which may be a secret.
             raise HttpFailure(
                 "a header's value is not allowed in HTTP", type="InvalidRequest", permanent=True
@@ -122,7 +122,8 @@ class HttpSender:
     ) -> tuple[HttpAnswer, timedelta | None]:
         """Send, and read as much of the answer as is kept; also says what patience it asks for.
 
-        Raises ``AddressRefused``, ``ResolverBusy``, and whatever ``httpcore`` does. The caller sets the time limit.
+        Raises ``AddressRefused``, ``ResolverBusy``, ``UnicodeEncodeError`` where a header is not Latin-1, and what
+        ``httpcore`` raises. The caller sets the time limit.
         """
         began = time.monotonic()
         port = url.port or (443 if url.scheme == "https" else 80)
@@ -135,7 +136,7 @@ class HttpSender:
             connection.stream(
                 method.value,
                 target,
-                headers=[(name.encode(), value.encode()) for name, value in headers.items()],
+                headers=[(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
                 content=body,
                 extensions={"timeout": {"connect": CONNECT_WITHIN}},
             ) as response,

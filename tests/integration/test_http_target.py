@@ -182,9 +182,18 @@ class TestRequest:
         assert "bad token Bearer ***" in failure_of(result).message
         assert "S3CR3T" not in f"{failure_of(result)} {evidence_of(result)}"
 
-    async def test_a_secret_that_no_header_can_hold_is_not_repeated(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_headers_are_sent_in_the_letters_that_they_are_checked_for(self) -> None:
+        """Latin-1, as HTTP has it."""
+        async with receiving() as receiver:
+            (await send(receiver.url, headers={"X-City": "Köln"})).require_success()
+        assert receiver.received[0].headers["x-city"] == "Köln"
+
+    @pytest.mark.parametrize("secret", ["S3CR3T\r\nX-Evil: 1", "S3CR3T \u20ac"])
+    async def test_a_secret_that_no_header_can_hold_is_not_repeated(
+        self, secret: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """A line break in it would be another header."""
-        monkeypatch.setenv("HORARIUM_SECRET_BANK", "S3CR3T\r\nX-Evil: 1")
+        monkeypatch.setenv("HORARIUM_SECRET_BANK", secret)
         async with receiving() as receiver:
             result = await send(receiver.url, headers={"X-Key": {"$secret": "bank"}})
         failure = failure_of(result)
