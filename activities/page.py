@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, Generic, TypeVar
 
 from activities.mirror_row import storable
@@ -78,14 +78,14 @@ def decode_cursor(cursor: str, *, listing: str, key_length: int) -> Position:
 
 
 def moment_in(key: str) -> datetime:
-    """Read the time in a position. Raises ``InvalidCursor``."""
+    """Read the time in a position, in UTC. Raises ``InvalidCursor``."""
     try:
         moment = datetime.fromisoformat(key)
-    except ValueError as error:
+        if moment.tzinfo is None:
+            raise ValueError("a time without zone")
+        return moment.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
         raise InvalidCursor("the cursor was not given by this service") from error
-    if moment.tzinfo is None:
-        raise InvalidCursor("the cursor was not given by this service")
-    return moment
 
 
 def make_page(

@@ -332,7 +332,7 @@ def _bounds(schedule: Schedule) -> tuple[int, int]:
     """First and last instant at which the schedule may fire."""
     first, last = FIRST_INSTANT, LAST_INSTANT
     if schedule.start_at is not None:
-        first = to_instant_rounded_up(schedule.start_at)
+        first = max(first, to_instant_rounded_up(schedule.start_at))
     if schedule.end_at is not None:
         last = to_instant(schedule.end_at)
     if isinstance(schedule.rule, RRuleRule) and not _rolls(schedule):

@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from activities.database import open_database
 from activities.idempotency_store import IdempotencyStore, RequestKey
+from activities.page import Position, encode_cursor, fingerprint
 from api.dead_letter_body import read_bulk_request
 from api.idempotency import body_hash
 from api.request import BODY_LIMIT
@@ -369,6 +370,17 @@ class TestReads:
     async def test_a_cursor_that_was_not_given_out_is_refused(self, api: httpx.AsyncClient, cursor: str) -> None:
         """SB-142."""
         problem = problem_in(await api.get("/jobs", params={"cursor": cursor}), 400)
+        assert places_in(problem) == ["cursor"]
+
+    @pytest.mark.parametrize(
+        "moment", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "2026-06-08T12:00:00"]
+    )
+    async def test_a_cursor_with_a_time_that_no_database_holds_is_refused(
+        self, api: httpx.AsyncClient, moment: str
+    ) -> None:
+        """SB-142: anybody can write one."""
+        cursor = encode_cursor(Position((moment, "h_x")), listing=fingerprint("holds", "default", True))
+        problem = problem_in(await api.get("/holds", params={"cursor": cursor}), 400)
         assert places_in(problem) == ["cursor"]
 
     @pytest.mark.parametrize(

@@ -2,12 +2,23 @@
 
 import base64
 import json
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.page import MAX_PAGE, Page, Position, decode_cursor, encode_cursor, fingerprint, make_page, page_size
+from activities.page import (
+    MAX_PAGE,
+    Page,
+    Position,
+    decode_cursor,
+    encode_cursor,
+    fingerprint,
+    make_page,
+    moment_in,
+    page_size,
+)
 from workflows.error import InvalidCursor
 
 LISTING = fingerprint("runs", "default", "report")
@@ -77,6 +88,20 @@ def test_a_cursor_of_another_filter_or_tenant_is_refused() -> None:
     for other in (fingerprint("runs", "default", "other"), fingerprint("runs", "other", "report")):
         with pytest.raises(InvalidCursor):
             decode_cursor(cursor, listing=other, key_length=2)
+
+
+def test_the_time_in_a_position_is_read_in_utc() -> None:
+    """As databases have it."""
+    assert moment_in("2026-06-08T14:00:00+02:00").isoformat() == datetime(2026, 6, 8, 12, tzinfo=UTC).isoformat()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "2026-06-08T12:00:00", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"]
+)
+def test_a_time_that_no_position_has_is_refused(text: str) -> None:
+    """SB-142, for one that is no time, has no zone, or has no year in UTC."""
+    with pytest.raises(InvalidCursor):
+        moment_in(text)
 
 
 @pytest.mark.parametrize(("asked", "given"), [(-1, 1), (0, 1), (1, 1), (50, 50), (10**9, MAX_PAGE)])

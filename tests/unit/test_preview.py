@@ -107,3 +107,10 @@ def test_a_moment_that_is_none_is_refused(after: str) -> None:
     """With its place."""
     with pytest.raises(HorariumError, match=r"time|year"):
         preview({"schedule": "@daily", "after": after}, now=NOW)
+
+
+@pytest.mark.parametrize("bound", ["0001-01-01T00:00:00+23:59", "0001-01-01T00:00:00Z", "0001-01-01T00:00:00"])
+def test_a_schedule_that_ends_with_the_first_moment_never_fires(bound: str) -> None:
+    """Though there is no day before it to begin to look from."""
+    with pytest.raises(NeverFires, match="end_at"):
+        preview({"schedule": "0 9 * * 1", "start_at": bound, "end_at": bound}, now=NOW)
