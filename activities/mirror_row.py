@@ -4,6 +4,7 @@ Pure. A run's row has the fields of ``Run``, an attempt's those of ``Attempt``, 
 row adds to the record what people search by.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -31,6 +32,12 @@ DOCUMENTS: Final = frozenset({"checkpoint", "result"})
 
 NUL_SIGN: Final = "\u2400"
 REPLACEMENT_SIGN: Final = "\ufffd"
+
+
+class JsonText(str):
+    """JSON as a database has it: read with its row, where somebody has the time for what may be long."""
+
+    __slots__ = ()
 
 
 def storable(value: str) -> str:
@@ -116,8 +123,11 @@ def newest(rows: Iterable[Row], *, key: tuple[str, ...]) -> list[Row]:
     return [kept[identity] for identity in sorted(kept)]
 
 
-def job_from(row: Mapping[str, SqlValue]) -> JobRecord:
-    """Read a row of ``jobs``."""
+def job_from(row: Mapping[str, SqlValue], *, with_payload: bool = True) -> JobRecord:
+    """Read a row of ``jobs``. A payload may be long, and takes most of the time."""
+    row = _with_documents(row)
+    if not with_payload and isinstance(definition := row["definition"], dict):
+        row = {**row, "definition": {**definition, "payload": None}}
     holds = row.get("holds")
     found = list(holds.values()) if isinstance(holds, dict) else []
     # In the order in which they came: PostgreSQL keeps none.
@@ -127,12 +137,13 @@ def job_from(row: Mapping[str, SqlValue]) -> JobRecord:
 
 def run_from(row: Mapping[str, SqlValue]) -> RunRecord:
     """Read a row of ``runs``."""
+    row = _with_documents(row)
     return _read(RunRecord, {**_identity(row), "run": dict(row)})
 
 
 def attempt_from(row: Mapping[str, SqlValue]) -> Attempt:
     """Read a row of ``attempts``."""
-    return _read(Attempt, dict(row))
+    return _read(Attempt, _with_documents(row))
 
 
 def entry_from(row: Mapping[str, SqlValue]) -> LedgerEntry:
@@ -143,6 +154,10 @@ def entry_from(row: Mapping[str, SqlValue]) -> LedgerEntry:
 def backfill_from(row: Mapping[str, SqlValue]) -> BackfillRecord:
     """Read a row of ``backfills``."""
     return _read(BackfillRecord, dict(row))
+
+
+def _with_documents(row: Mapping[str, SqlValue]) -> Row:
+    return {name: json.loads(value) if isinstance(value, JsonText) else value for name, value in row.items()}
 
 
 def _read(model: type[AnyValue], found: object) -> AnyValue:

@@ -4,13 +4,17 @@ Every read is bounded in time and in size, and raises ``Unavailable`` when the d
 data, never SQL: any text is allowed, and text that no database can hold finds nothing.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import chain
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import (
+    JSON,
+    Column,
     ColumnElement,
     FromClause,
     Row,
@@ -43,7 +47,7 @@ from activities.ledger_listing import (
 )
 from activities.mirror_row import SqlValue, attempt_from, backfill_from, entry_from, job_from, run_from, storable
 from activities.page import Page, Position, decode_cursor, fingerprint, make_page, moment_in, page_size
-from activities.tables import ATTEMPTS, BACKFILLS, JOBS, KEY, RUNS, UtcDateTime
+from activities.tables import ATTEMPTS, BACKFILLS, JOBS, KEY, RUNS, UnreadDocument, UtcDateTime
 from workflows.backfill_record import OPEN_STATUSES as OPEN_BACKFILLS
 from workflows.backfill_record import BackfillRecord
 from workflows.dead_letter import DeadLetterFilter, LetterPlace
@@ -138,6 +142,20 @@ _SHOWN: Final = tuple(column for column in BACKFILLS.c if column is not BACKFILL
 """What a ``BackfillRecord`` has. The definition may be large, and is read for one backfill alone: see ``backfill_definition``."""
 
 
+def _unread(columns: Iterable[Column[Any]]) -> list[ColumnElement[Any]]:
+    """Select documents as their text: a page of them may be 100 MB, which are not read in the event loop."""
+    return [
+        cast(column, UnreadDocument).label(column.name) if isinstance(column.type, JSON) else column
+        for column in columns
+    ]
+
+
+_LISTED_JOB: Final = _unread(JOBS.c)
+_LETTER: Final = _unread(RUNS.c)
+_LISTED_RUN: Final = _unread(column for column in RUNS.c if column is not RUNS.c.checkpoint)
+_ATTEMPT: Final = _unread(ATTEMPTS.c)
+
+
 class Queries:
     """Reads through one engine, for any number of callers at once."""
 
@@ -155,20 +173,27 @@ class Queries:
         return job_from(_mapping(found[0])) if found else None
 
     async def list_jobs(
-        self, tenant: str, chosen: JobFilter, *, cursor: str | None = None, limit: int = 50
+        self,
+        tenant: str,
+        chosen: JobFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        with_payloads: bool = False,
     ) -> Page[JobRecord]:
-        """List jobs by id. Raises ``InvalidCursor``."""
+        """List jobs by id, without their payloads where nobody asks for them. Raises ``InvalidCursor``."""
         labels = tuple(sorted(chosen.labels.items()))
         exactly = (chosen.name, chosen.q, chosen.target, chosen.next_after, chosen.next_before)
         listing = fingerprint("jobs", tenant, chosen.state, labels, *exactly)
         at = decode_cursor(cursor, listing=listing, key_length=1) if cursor is not None else None
         backwards = at is not None and at.backwards
-        query = select(JOBS).where(*_is(JOBS, tenant=tenant), *self._job_conditions(chosen))
+        query = select(*_LISTED_JOB).where(*_is(JOBS, tenant=tenant), *self._job_conditions(chosen))
         if at is not None:
             query = query.where(JOBS.c.job_id < at.key[0] if backwards else JOBS.c.job_id > at.key[0])
         query = query.order_by(JOBS.c.job_id.desc() if backwards else JOBS.c.job_id)
         size = page_size(limit)
-        found = [job_from(_mapping(row)) for row in await self._rows(query.limit(size + 1))]
+        rows = await self._rows(query.limit(size + 1))
+        found = await _read_rows(rows, partial(job_from, with_payload=with_payloads))
         return make_page(found, size=size, at=at, listing=listing, key_of=lambda job: (job.job_id,))
 
     async def list_firing(self, tenant: str, *, before: datetime, limit: int) -> list[tuple[str, datetime]]:
@@ -238,7 +263,7 @@ class Queries:
         query = _select_runs([*conditions, *_beyond(at)], chosen.statuses, backwards=backwards, count=size + 1)
 
         async def read(connection: AsyncConnection) -> list[RecordedRun]:
-            found = [run_from(_mapping(row)) for row in (await connection.execute(query)).all()]
+            found = await _read_rows((await connection.execute(query)).all(), run_from)
             return await _with_attempts(connection, found) if include_attempts else [RecordedRun(run) for run in found]
 
         return make_page(await self._read(read), size=size, at=at, listing=listing, key_of=_run_key)
@@ -262,7 +287,8 @@ class Queries:
         size = page_size(limit)
 
         async def read(connection: AsyncConnection) -> list[RecordedRun]:
-            found = [run_from(_mapping(row)) for row in (await connection.execute(query.limit(size + 1))).all()]
+            rows = (await connection.execute(query.with_only_columns(*_LETTER).limit(size + 1))).all()
+            found = await _read_rows(rows, run_from)
             return await _with_attempts(connection, found)
 
         return make_page(await self._read(read), size=size, at=at, listing=listing, key_of=_letter_key)
@@ -470,7 +496,7 @@ def _select_runs(
     Each status is looked up by itself, in the order of the index, and then merged: a job may have millions of runs of each.
     """
     if len(statuses) <= 1:
-        query = select(RUNS).where(*conditions, *(RUNS.c.status == status for status in statuses))
+        query = select(*_LISTED_RUN).where(*conditions, *(RUNS.c.status == status for status in statuses))
         return _in_order(query, RUNS, backwards=backwards).limit(count)
     each = (_select_runs(conditions, frozenset({status}), backwards=backwards, count=count) for status in statuses)
     merged = union_all(*(query.subquery().select() for query in each)).subquery()
@@ -499,16 +525,21 @@ async def _with_attempts(connection: AsyncConnection, runs: list[RunRecord]) -> 
     if not runs:
         return []
     times = [record.run.scheduled_at for record in runs]
-    query = select(ATTEMPTS).where(
+    query = select(*_ATTEMPT).where(
         ATTEMPTS.c.tenant == runs[0].tenant,
         ATTEMPTS.c.run_id.in_([record.run.run_id for record in runs]),
         ATTEMPTS.c.scheduled_at.between(min(times), max(times)),
     )
     found: dict[tuple[str, datetime], list[Attempt]] = {}
-    for row in await connection.execute(query.order_by(ATTEMPTS.c.number)):
-        attempt = attempt_from(_mapping(row))
+    rows = (await connection.execute(query.order_by(ATTEMPTS.c.number))).all()
+    for attempt in await _read_rows(rows, attempt_from):
         found.setdefault((attempt.run_id, attempt.scheduled_at), []).append(attempt)
     return [RecordedRun(record, tuple(found.get((record.run.run_id, record.run.scheduled_at), ()))) for record in runs]
+
+
+async def _read_rows(rows: Sequence[Row[Any]], read: Callable[[Mapping[str, SqlValue]], Answer]) -> list[Answer]:
+    """Read rows in a thread: other requests go on meanwhile."""
+    return await asyncio.to_thread(lambda: [read(_mapping(row)) for row in rows])
 
 
 async def _entries(connection: AsyncConnection, query: Select[Any]) -> list[LedgerEntry]:

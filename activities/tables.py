@@ -27,6 +27,7 @@ from sqlalchemy.orm import registry
 from sqlalchemy.types import DateTime, TypeDecorator
 from sqlmodel import Field, SQLModel
 
+from activities.mirror_row import JsonText
 from horarium.effect_sql import effect_claims_table
 
 NAMING = {
@@ -73,6 +74,17 @@ DOCUMENT = JSON(none_as_null=True)
 
 SEARCHABLE_DOCUMENT = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 """JSON that is searched in, and therefore indexed."""
+
+
+class UnreadDocument(TypeDecorator[JsonText]):
+    """A document that is selected as its text, and never written."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> JsonText | None:
+        return None if value is None else JsonText(value)
+
 
 KEY = Text().with_variant(Text(collation="C"), "postgresql")
 """Text that rows are found and ordered by: by code point in both databases, whatever the locale of the server."""

@@ -165,7 +165,7 @@ class JobService:
 
     async def export_jobs(self, chosen: JobFilter, *, tenant: str, cursor: str | None, limit: int) -> Page[ExportedJob]:
         """List jobs by id as bodies that make them what they are. Raises ``InvalidCursor``."""
-        page = await self._queries.list_jobs(tenant, chosen, cursor=cursor, limit=limit)
+        page = await self._queries.list_jobs(tenant, chosen, cursor=cursor, limit=limit, with_payloads=True)
         exported = await to_thread.run_sync(lambda: tuple(map(export_job, page.items)))
         return Page(exported, next=page.next, previous=page.previous)
 

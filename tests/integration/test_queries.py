@@ -1,5 +1,6 @@
 """What people read of the mirror, on both databases."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -12,9 +13,10 @@ from activities.mirror_writer import MirrorWriter, WriterOptions
 from activities.page import Page
 from activities.queries import FAILED, JobFilter, Queries, RecordedRun, RunFilter
 from tests.records import NOON, attempt_record, job_record, ledger_record, minute, run_record
+from workflows.dead_letter import DeadLetterFilter
 from workflows.error import InvalidCursor
 from workflows.job import JobDefinition, JobRecord, LedgerEntry, Lifecycle, MirrorBatch
-from workflows.run import Outcome, RunKind, RunStatus
+from workflows.run import Failure, Outcome, PayloadOverride, RunKind, RunStatus
 from workflows.target import ActivityTarget
 
 PATIENT = WriterOptions(budget=timedelta(seconds=10))
@@ -220,6 +222,54 @@ async def test_attempts_come_with_their_runs_when_asked_for(mirror: Mirror) -> N
     assert numbers == [list(range(1, 13))] * 3 + [[]]
     without = await mirror.queries.list_runs("default", "report", RunFilter())
     assert [run.attempts for run in without.items] == [()] * 4
+
+
+LARGE = {"rows": [{"id": number, "name": f"customer {number} \ud800\x00", "ok": True} for number in range(4_000)]}
+
+
+async def test_lists_of_jobs_have_payloads_only_where_they_are_asked_for(mirror: Mirror) -> None:
+    """And everything else of a job in any case."""
+    job = job_record(definition=JobDefinition(name="report", payload=LARGE, labels={"team": "x"}), revision=3)
+    await _write_jobs(mirror, job)
+    [whole] = (await mirror.queries.list_jobs("default", JobFilter(), with_payloads=True)).items
+    [short] = (await mirror.queries.list_jobs("default", JobFilter())).items
+    assert whole == await mirror.queries.get_job("default", "report") == job
+    assert short == job.model_copy(update={"definition": job.definition.model_copy(update={"payload": None})})
+
+
+async def test_lists_of_runs_have_all_but_checkpoints_and_dead_letters_have_those_too(mirror: Mirror) -> None:
+    """The one that is read alone has it as well."""
+    run = run_record(
+        override=PayloadOverride(payload=LARGE),
+        result=["x\ud800"],
+        checkpoint=LARGE,
+        status=RunStatus.DEAD,
+        failure=Failure(message="no"),
+        finished_at=NOON,
+    )
+    await mirror.write(MirrorBatch(runs=(run,)))
+    [listed] = (await mirror.queries.list_runs("default", "report", RunFilter())).items
+    [letter] = (await mirror.queries.list_dead_letters("default", DeadLetterFilter())).items
+    assert listed.record.run == run.run.model_copy(update={"checkpoint": None})
+    assert letter == await mirror.queries.get_run("default", run.run.run_id) == RecordedRun(run)
+
+
+async def test_a_page_of_large_payloads_holds_nobody_up(mirror: Mirror) -> None:
+    """They are read in a thread: whoever asks for a little meanwhile is answered."""
+    for number in range(20):
+        await _write_jobs(mirror, job_record(f"job-{number}", definition=JobDefinition(payload=LARGE)))
+    clock = asyncio.get_running_loop().time
+    reading, begun, stops = asyncio.create_task(_read_everything(mirror)), clock(), [0.0]
+    while not reading.done():
+        before = clock()
+        await asyncio.sleep(0)
+        stops.append(clock() - before)
+    assert len(await reading) == 20
+    assert max(stops) < (clock() - begun) / 2
+
+
+async def _read_everything(mirror: Mirror) -> tuple[JobRecord, ...]:
+    return (await mirror.queries.list_jobs("default", JobFilter(), with_payloads=True)).items
 
 
 async def test_a_cursor_goes_on_where_its_row_was_even_when_the_row_is_gone(mirror: Mirror) -> None:
