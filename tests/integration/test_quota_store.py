@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import event
 
 from activities.audit_store import AuditEntry, AuditFilter, AuditOutcome, AuditStore
 from activities.database import open_database
@@ -58,6 +59,17 @@ async def test_claims_of_many_requests_to_many_replicas_stay_within_the_quota(st
     assert all(answer.others.jobs == 7 for answer in answers if isinstance(answer, Exceeded))
     for engine in engines:
         await engine.dispose()
+
+
+async def test_nothing_is_added_up_where_nothing_is_limited(stage: Stage) -> None:
+    """The claim is written all the same, and counts when a limit is set."""
+    seen: list[str] = []
+    event.listen(stage.engine.sync_engine, "before_cursor_execute", lambda *given: seen.append(given[2]))
+    unlimited, limited = stage.store(Quota()), stage.store(Quota(fires_per_minute=10))
+    assert isinstance(await unlimited.claim("default", "a", fires_per_minute=6, now=NOW), Granted)
+    assert not any("sum(" in statement for statement in seen)
+    assert isinstance(await limited.claim("default", "b", fires_per_minute=5, now=NOW), Exceeded)
+    assert any("sum(" in statement for statement in seen)
 
 
 async def test_a_claim_counts_while_its_job_is_on_its_way_and_then_with_its_job(stage: Stage) -> None:
