@@ -36,6 +36,9 @@ class Granted:
     """The claim is written; ``before`` is what to go back to."""
 
     before: Share
+    fires_per_minute: float
+    """What is claimed: enough for the job as it was and as it is to be, until it is known which it is."""
+
     claimed_at: datetime
     """Tells this claim from a later one of the same job."""
 
@@ -73,7 +76,7 @@ class QuotaStore:
         await self._deadline.close()
 
     async def claim(self, tenant: str, job_id: str, *, fires_per_minute: float, now: datetime) -> Granted | Exceeded:
-        """Claim the share of a job that is to be registered or changed."""
+        """Claim the share of a job that is to be registered or changed; ``settle`` it when it is, or ``give_back``."""
 
         async def claim() -> Granted | Exceeded:
             async with writing(self._engine) as connection:
@@ -85,17 +88,31 @@ class QuotaStore:
                     others = await _read_usage(connection, tenant, but=job_id, now=now)
                     if is_too_much(quota, others, before, fires_per_minute=fires_per_minute):
                         return Exceeded(quota, others)
-                await connection.execute(self._put(tenant, job_id, fires_per_minute=fires_per_minute, now=now))
-                return Granted(before, claimed_at=now)
+                claimed = max(fires_per_minute, before.fires_per_minute or 0)
+                await connection.execute(self._put(tenant, job_id, fires_per_minute=claimed, now=now))
+                return Granted(before, claimed, claimed_at=now)
 
         return await self._deadline.ask(claim())
 
     async def give_back(self, tenant: str, job_id: str, claim: Granted) -> None:
         """Go back to what a job had claimed before: its change was refused. A later claim of the job stays."""
-        unchanged = (*_is_job(tenant, job_id), CLAIMS.c.claimed_at == claim.claimed_at)
         fires = claim.before.fires_per_minute
         back = delete(CLAIMS) if fires is None else update(CLAIMS).values(fires_per_minute=fires)
-        await self._deadline.ask(self._write(back.where(*unchanged)))
+        await self._deadline.ask(self._write(back.where(*_is_claim(tenant, job_id, claim))))
+
+    async def settle(self, tenant: str, job_id: str, claim: Granted, *, fires_per_minute: float) -> None:
+        """Claim no more than what a job takes whose change is made. A later claim of the job stays."""
+        settled = update(CLAIMS).values(fires_per_minute=fires_per_minute)
+        await self._deadline.ask(self._write(settled.where(*_is_claim(tenant, job_id, claim))))
+
+    async def read_share(self, tenant: str, job_id: str) -> Share:
+        """Say what a job has claimed."""
+
+        async def read() -> Share:
+            async with reading(self._engine) as connection:
+                return await _read_share(connection, tenant, job_id)
+
+        return await self._deadline.ask(read())
 
     async def release(self, tenant: str, job_id: str) -> None:
         """Forget the claim of a job that is deleted."""
@@ -206,3 +223,7 @@ def _same_job() -> ColumnElement[bool]:
 
 def _is_job(tenant: str, job_id: str) -> tuple[ColumnElement[bool], ...]:
     return CLAIMS.c.tenant == storable(tenant), CLAIMS.c.job_id == storable(job_id)
+
+
+def _is_claim(tenant: str, job_id: str, claim: Granted) -> tuple[ColumnElement[bool], ...]:
+    return (*_is_job(tenant, job_id), CLAIMS.c.claimed_at == claim.claimed_at)

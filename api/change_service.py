@@ -5,6 +5,7 @@ is refused without one, unless it has a key that the job may know. The job's wor
 """
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -176,8 +177,10 @@ class ChangeService:
     ) -> tuple[str, ...]:
         if key is not None and precondition.may_be_repeated(before, key=key):
             await self._require_done(before, request, key=key, precondition=precondition)
+            await self._settle_share(before)
             return ()
         if not _differs(before, request):
+            await self._settle_share(before)
             return ()
         old, new = before.definition, request.definition
         one_fire = None
@@ -226,6 +229,18 @@ class ChangeService:
         if not is_same or done.revision not in (precondition.revision, precondition.revision + 1):
             # What was done under the key was another request.
             precondition.check(before)
+
+    async def _settle_share(self, job: JobRecord) -> None:
+        """Let a job hold no more of the quotas than it takes, since a change of it that was in doubt.
+
+        It is asked to be what it is. When it has answered, nothing that it was told before is left to be done.
+        """
+        tenant, job_id, schedule = job.tenant, job.job_id, job.definition.schedule
+        command = ChangeCommand(key=new_command_key(), definition=job.definition, expected=job.revision)
+        with suppress(JobIsGone, Conflict, RevisionMismatch, Unavailable):
+            if await self._quotas.is_overclaimed(job_id, schedule, tenant=tenant):
+                async with self._quotas.claiming(job_id, schedule, tenant=tenant):
+                    await self._control.change(command, tenant=tenant, job_id=job_id)
 
     async def _apply(self, before: JobRecord, command: ChangeCommand) -> JobRecord:
         tenant, job_id = before.tenant, before.job_id

@@ -41,6 +41,8 @@ class Quotas:
     async def claiming(self, job_id: str, schedule: Schedule, *, tenant: str) -> AsyncIterator[None]:
         """Hold the share of a job that is registered or changed within the block; it is given back where that is refused.
 
+        Until it is known what became of it, a job that is there holds as much as it took before, where that is more.
+
         Raises:
             QuotaExceeded: the tenant has not so much left.
             Unavailable: the database does not answer; nothing was done.
@@ -52,12 +54,22 @@ class Quotas:
         try:
             yield
         except Unavailable:
-            # It may be registered all the same. A claim without a job lapses by itself.
+            # It may be done all the same, or not. A claim without a job lapses by itself.
             raise
         except HorariumError:
             with suppress(Unavailable):
                 await self._store.give_back(tenant, job_id, claimed)
             raise
+        if claimed.fires_per_minute > fires:
+            with suppress(Unavailable):
+                await self._store.settle(tenant, job_id, claimed, fires_per_minute=fires)
+
+    async def is_overclaimed(self, job_id: str, schedule: Schedule, *, tenant: str) -> bool:
+        """Say whether a job holds more than it takes, since a change of it that was in doubt. Raises ``Unavailable``."""
+        share = await self._store.read_share(tenant, job_id)
+        if not share.is_counted or not share.fires_per_minute:
+            return False
+        return share.fires_per_minute > await to_thread.run_sync(partial(fires_per_minute, schedule, job_id=job_id))
 
     async def release(self, job_id: str, *, tenant: str) -> None:
         """Give back the share of a job that was deleted. What cannot be given back now lapses."""

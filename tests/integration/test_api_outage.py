@@ -136,6 +136,35 @@ class TestWithoutWorkers:
                 answer = await api.delete(path, headers=headers)
                 assert (answer.status_code, answer.json()["state"]) == (200, "deleted")
 
+    async def test_a_job_holds_its_quota_until_it_is_known_to_take_less(
+        self, server: DevServer, sqlite_url: str, tmp_path: Path
+    ) -> None:
+        """Though a change to less ended with 503: it may be made or not. Repeated it is made, and the rest is free."""
+        async with serving(database_url=sqlite_url, temporal_address=server.options.address) as api:
+
+            async def fires_taken() -> float:
+                return float((await api.get("/quota")).json()["fires_per_minute"])
+
+            path = f"/jobs/{(await api.post('/jobs', json=EVERY_SECOND)).json()['job_id']}"
+            less, keyed = {"schedule": "@daily"}, {"Idempotency-Key": unique("key")}
+            await refused_for_now(api.patch(path, json=less, headers=keyed))
+            assert await fires_taken() == 60
+            with WorkerProcess(tmp_path, address=server.options.address, database_url=sqlite_url) as worker:
+                await worker.until_ready()
+
+                async def is_changed() -> bool:
+                    return bool((await api.get(path)).json()["schedule"] == "@daily")
+
+                # The server has kept the change that was not answered.
+                await eventually(is_changed)
+                assert await fires_taken() == 60
+                assert (await api.patch(path, json=less, headers=keyed)).status_code == 200
+                assert await fires_taken() < 0.001
+                assert (await api.patch(path, json={"schedule": "@every 10s"})).status_code == 200
+                assert (await api.patch(path, json={"schedule": "@hourly"})).status_code == 200
+                assert await fires_taken() == pytest.approx(1 / 60, abs=1e-5)
+                assert (await api.get(path)).json()["revision"] == 4
+
     async def test_a_start_that_was_not_answered_is_found_again(self, server: DevServer, sqlite_url: str) -> None:
         """The workflow was started and the API died before it told anybody."""
         headers = {"Idempotency-Key": unique("key")}

@@ -94,10 +94,10 @@ async def test_a_refused_change_goes_back_to_what_was_claimed_before(stage: Stag
     """A new job's claim disappears, a changed job's is as it was."""
     store = stage.store(Quota(fires_per_minute=10))
     granted = await store.claim("default", "a", fires_per_minute=6, now=NOW)
-    assert granted == Granted(Share(None, is_counted=False), claimed_at=NOW)
+    assert granted == Granted(Share(None, is_counted=False), 6, claimed_at=NOW)
     await stage.mirror("a")
     granted = await store.claim("default", "a", fires_per_minute=9, now=NOW)
-    assert granted == Granted(Share(6, is_counted=True), claimed_at=NOW)
+    assert granted == Granted(Share(6, is_counted=True), 9, claimed_at=NOW)
     await store.give_back("default", "a", granted)
     assert (await store.read_standing("default", now=LATER)).usage == Usage(jobs=1, fires_per_minute=6)
     exceeded = await store.claim("default", "b", fires_per_minute=5, now=NOW)
@@ -106,6 +106,24 @@ async def test_a_refused_change_goes_back_to_what_was_claimed_before(stage: Stag
     assert isinstance(granted, Granted)
     await store.give_back("default", "b", granted)
     assert (await store.read_standing("default", now=NOW)).usage == Usage(jobs=1, fires_per_minute=6)
+
+
+async def test_a_change_to_less_holds_what_the_job_takes_until_it_is_made(stage: Stage) -> None:
+    """Nobody else is given it meanwhile, nor where nobody knows what became of the change."""
+    store = stage.store(Quota(fires_per_minute=10))
+    await store.claim("default", "a", fires_per_minute=9, now=NOW)
+    await stage.mirror("a")
+    later = NOW + timedelta(seconds=1)
+    granted = await store.claim("default", "a", fires_per_minute=1, now=later)
+    assert granted == Granted(Share(9, is_counted=True), 9, claimed_at=later)
+    assert isinstance(await store.claim("default", "b", fires_per_minute=5, now=later), Exceeded)
+    assert await store.read_share("default", "a") == Share(9, is_counted=True)
+    await store.settle("default", "a", granted, fires_per_minute=1)
+    assert await store.read_share("default", "a") == Share(1, is_counted=True)
+    assert isinstance(await store.claim("default", "b", fires_per_minute=5, now=later), Granted)
+    await store.claim("default", "a", fires_per_minute=2, now=LATER)
+    await store.settle("default", "a", granted, fires_per_minute=1)
+    assert await store.read_share("default", "a") == Share(2, is_counted=True)
 
 
 async def test_a_refused_request_takes_nothing_from_the_one_that_won(stage: Stage) -> None:
