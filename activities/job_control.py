@@ -114,6 +114,11 @@ _TRANSIENT: Final = frozenset(
     }
 )
 
+_REFUSALS: Final = frozenset(
+    {RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.UNAUTHENTICATED, RPCStatusCode.PERMISSION_DENIED}
+)
+"""Nothing is wrong with the request: somebody has paused the workflow in Temporal, or our key there has expired."""
+
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1
 """Seconds before an update is sent again. Each is twice the one before."""
@@ -431,8 +436,10 @@ def translated() -> Iterator[None]:
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             raise JobIsGone from error
-        if error.status is RPCStatusCode.FAILED_PRECONDITION:  # as when somebody has paused the workflow in Temporal
+        if error.status in _REFUSALS:
             raise Unavailable(f"Temporal refuses this for now: {error.message}") from error
+        if error.status is RPCStatusCode.UNKNOWN:
+            raise Unavailable(f"Temporal failed, and the request may be applied: {error.message}") from error
         if error.status not in _TRANSIENT:
             raise
         raise Unavailable(MAYBE_APPLIED) from error

@@ -5,9 +5,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from temporalio.service import RPCError, RPCStatusCode
 
 from activities import job_control
-from activities.job_control import JobControl
+from activities.job_control import JobControl, translated
 from workflows.command import TriggerAnswer, TriggerCommand
 from workflows.error import Unavailable
 
@@ -104,3 +105,18 @@ async def test_what_another_job_answers_says_nothing_of_this_one(
     with pytest.raises(Unavailable):
         await silent
     assert asyncio.get_running_loop().time() - begun < 10
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        RPCStatusCode.UNAUTHENTICATED,
+        RPCStatusCode.PERMISSION_DENIED,
+        RPCStatusCode.FAILED_PRECONDITION,
+        RPCStatusCode.UNKNOWN,
+    ],
+)
+def test_a_server_that_refuses_us_for_now_is_unavailable(status: RPCStatusCode) -> None:
+    """A key of Temporal that has expired is renewed; whoever asked meanwhile is told what the server said."""
+    with pytest.raises(Unavailable, match="token expired"), translated():
+        raise RPCError("token expired", status, b"")
