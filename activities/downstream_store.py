@@ -8,7 +8,7 @@ reports: with the database down they are missing, and that is all.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -22,8 +22,8 @@ from activities.deadline import Deadline, end_task
 from activities.mirror_row import storable
 from activities.page import Page, decode_cursor, fingerprint, make_page, page_size
 from activities.tables import GATE_REPORTS, JOBS, KEY, RUNS
+from activities.trouble import Trouble
 from workflows.downstream import GateReport
-from workflows.error import Unavailable
 from workflows.job import Lifecycle
 from workflows.resilience import UNKNOWN_ACTIVITY
 from workflows.run import RunStatus
@@ -152,9 +152,10 @@ async def reporting(store: DownstreamStore, look: Callable[[datetime], Sequence[
 
 async def _report_for_ever(store: DownstreamStore, look: Callable[[datetime], Sequence[GateReport]]) -> None:
     forget_at = datetime.now(UTC)
+    trouble = Trouble(logger)
     while True:
         now = datetime.now(UTC)
-        with suppress(Unavailable):
+        with trouble.survived("downstreams cannot be reported now"):
             await store.write([each for each in look(now) if is_of_interest(each)])
             if now >= forget_at:
                 await store.forget_old(now=now)

@@ -15,6 +15,7 @@ from temporalio.service import RPCError
 from activities.heartbeat import heartbeating
 from activities.purge import Purger
 from activities.reconcile import ReconcileOptions, Reconciler
+from activities.trouble import Trouble
 from workflows.contracts import PURGE_MIRROR, RECONCILE_MIRROR, UPKEEP_WORKFLOW, UPKEEP_WORKFLOW_ID
 from workflows.reconciliation import PURGED_TABLES, PurgeReport, ReconcileReport
 from workflows.target import DEFAULT_TASK_QUEUE
@@ -74,8 +75,9 @@ class Upkeep:
 
 async def begin_upkeep(client: Client) -> None:
     """See to it that the upkeep of the namespace is under way. Tries until Temporal has answered."""
+    trouble = Trouble(logger, expected=RPCError)
     while True:
-        try:
+        with trouble.survived("the upkeep of the mirror could not be begun yet"):
             await client.start_workflow(
                 UPKEEP_WORKFLOW,
                 UpkeepInput(),
@@ -84,8 +86,5 @@ async def begin_upkeep(client: Client) -> None:
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 static_summary="compares the mirror with Temporal, and forgets what is old",
             )
-        except RPCError as error:
-            logger.warning("the upkeep of the mirror could not be begun yet", extra={"error": str(error)})
-        else:
             return
         await asyncio.sleep(TRY_EVERY.total_seconds())

@@ -4,8 +4,9 @@ Starts without either: a front door that is up while Temporal or the database is
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from http import HTTPStatus
@@ -36,6 +37,7 @@ from activities.quota_store import QuotaStore
 from activities.redrive import Redriver
 from activities.schema import migrate_when_possible
 from activities.task_queue_store import TaskQueueStore
+from activities.trouble import Trouble
 from api.access import PREFIX, admit
 from api.audit import Audit
 from api.backfill_routes import backfill_router
@@ -73,6 +75,8 @@ from workers.encryption import ciphers_of
 from workers.settings import Settings
 from workers.telemetry import Telemetry, unexported_telemetry
 from workflows.error import Unavailable
+
+logger = logging.getLogger(__name__)
 
 DATABASE_PATIENCE: Final = timedelta(seconds=3)
 """For one read or write: a request that is to fail should fail while somebody still waits for it."""
@@ -271,18 +275,23 @@ async def _forget(
     store: IdempotencyStore, shares: QuotaStore, log: AuditStore, holds: HoldStore, *, audit_kept: timedelta
 ) -> None:
     """Keep the store small. An hour in which the database is down does not matter."""
+    trouble = Trouble(logger)
     while True:
         now = datetime.now(UTC)
-        with suppress(Unavailable):
+        with trouble.survived("old idempotency keys could not be forgotten"):
             await store.prune(now=now)
+        with trouble.survived("old quota claims could not be forgotten"):
             await shares.prune(now=now)
+        with trouble.survived("old audit entries could not be forgotten"):
             await log.prune(before=now - audit_kept)
+        with trouble.survived("old holds could not be forgotten"):
             await holds.prune(before=now - audit_kept)
         await asyncio.sleep(FORGET_EVERY.total_seconds())
 
 
 async def _note_use(ring: KeyRing) -> None:
+    trouble = Trouble(logger)
     while True:
         await asyncio.sleep(NOTE_USE_EVERY.total_seconds())
-        with suppress(Unavailable):
+        with trouble.survived("the use of keys could not be noted"):
             await ring.note_use()

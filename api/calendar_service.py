@@ -14,11 +14,12 @@ from anyio import to_thread
 from pydantic import JsonValue
 
 from activities.calendar_store import CalendarStore
+from activities.trouble import Trouble
 from api.audit import Audit
 from api.calendar_body import CalendarAnswer, CalendarSummary, describe_calendar, read_calendar, summarise_calendar
 from api.change_service import ChangeService
 from workflows.calendar import Calendar
-from workflows.error import Conflict, HorariumError, NotFound, Unavailable
+from workflows.error import Conflict, NotFound
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class CalendarService:
         self._store = store
         self._changes = changes
         self._audit = audit
+        self._trouble = Trouble(logger)
 
     async def write_calendar(self, name: str, body: JsonValue, *, tenant: str) -> tuple[CalendarAnswer, bool]:
         """Create or replace a calendar; says whether it is new.
@@ -74,11 +76,10 @@ class CalendarService:
         """Look again and again for jobs that carry other days than their calendars have now."""
         while True:
             await asyncio.sleep(LOOK_EVERY.total_seconds())
-            try:
+            with self._trouble.survived("jobs cannot be told of calendars now"):
                 for tenant, name, version in await self._store.list_versions():
-                    await self._tell_jobs(tenant, name, version)
-            except Unavailable as error:
-                logger.info("jobs cannot be told of calendars now", extra={"error": str(error)})
+                    with self._trouble.survived("jobs cannot be told of a calendar now", tenant=tenant, calendar=name):
+                        await self._tell_jobs(tenant, name, version)
 
     async def _tell_jobs(self, tenant: str, name: str, version: int) -> None:
         after = ""
@@ -90,12 +91,10 @@ class CalendarService:
 
     async def _tell_job(self, tenant: str, name: str, job_id: str) -> None:
         about = {"tenant": tenant, "calendar": name, "job_id": job_id}
-        try:
+        # The next look finds the job again.
+        with self._trouble.survived("a job cannot be told of a calendar now", **about):
             if not await self._changes.renew_calendars(job_id, tenant=tenant):
                 logger.warning("with its new days a job would never fire; it keeps the old ones", extra=about)
-        except HorariumError as error:
-            # The next look finds the job again.
-            logger.info("a job cannot be told of a calendar now", extra={**about, "error": str(error)})
 
     async def get_calendar(self, name: str, *, tenant: str) -> CalendarAnswer:
         """Read a calendar. Raises ``NotFound``."""

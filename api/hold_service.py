@@ -17,11 +17,12 @@ from pydantic import JsonValue
 from activities.hold_control import HoldControl
 from activities.hold_store import HoldStore, StoredHold
 from activities.page import Page
+from activities.trouble import Trouble
 from api.audit import Audit
 from api.hold_body import HoldAnswer, describe_hold, hold_of, read_hold, read_release
 from api.registration import new_command_key
 from api.service import JobService
-from workflows.error import Conflict, HorariumError, NotFound, Unavailable
+from workflows.error import Conflict, NotFound
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class HoldService:
         self._store = store
         self._control = control
         self._audit = audit
+        self._trouble = Trouble(logger)
 
     async def create_hold(self, body: JsonValue, *, tenant: str, key: str | None) -> HoldAnswer:
         """Hold jobs by their labels, or with ``dry_run`` only say which. Repeated with its key, it is the same hold.
@@ -117,10 +119,8 @@ class HoldService:
         """Look again and again for jobs that are not as the holds say, and have them told."""
         for number in itertools.count():
             await asyncio.sleep(LOOK_EVERY.total_seconds())
-            try:
+            with self._trouble.survived("jobs cannot be told of holds now"):
                 await self._look(is_long=number % LOOKS_A_LONG_ONE == 0)
-            except Unavailable as error:
-                logger.info("jobs cannot be told of holds now", extra={"error": str(error)})
 
     async def _look(self, *, is_long: bool) -> None:
         now = datetime.now(UTC)
@@ -128,13 +128,10 @@ class HoldService:
         if is_long:
             found += [stored for stored in await self._store.list_carried() if stored not in found]
         for stored in found:
-            if not await self._store.count_untold(stored, now=now):
-                continue
-            try:
-                await self._control.spread(stored.hold.hold_id, tenant=stored.tenant)
-            except HorariumError as error:
-                about = {"tenant": stored.tenant, "hold_id": stored.hold.hold_id, "error": str(error)}
-                logger.info("jobs cannot be told of a hold now", extra=about)
+            tenant, hold_id = stored.tenant, stored.hold.hold_id
+            with self._trouble.survived("jobs cannot be told of a hold now", tenant=tenant, hold_id=hold_id):
+                if await self._store.count_untold(stored, now=now):
+                    await self._control.spread(hold_id, tenant=tenant)
 
     async def _when_told(self, stored: StoredHold) -> HoldAnswer:
         """Answer when all jobs have been told, or there was no more time for it."""

@@ -9,6 +9,7 @@ from typing import Final
 
 from activities.database import InvalidDatabaseUrl
 from activities.deadline import end_task
+from activities.trouble import Trouble
 from horarium.effect import StoreUnavailable
 from horarium.effect_desk import EffectDesk
 from horarium.effect_sql import SqlEffectStore
@@ -65,13 +66,12 @@ async def _keep_pruned(settings: Settings) -> None:
     """Forget old claims now and then. Several processes may; they do not disturb each other."""
     # Not through the desk, whose connections are for job code.
     store = SqlEffectStore(_url_of(settings))
+    trouble = Trouble(logger, expected=StoreUnavailable)
     try:
         while True:
             await asyncio.sleep(PRUNE_EVERY.total_seconds())
-            try:
+            with trouble.survived("effect claims could not be pruned"):
                 count = await store.prune(older_than=claims_kept(settings))
                 logger.info("effect claims pruned", extra={"count": count})
-            except StoreUnavailable as error:
-                logger.warning("effect claims could not be pruned", extra={"error": str(error)})
     finally:
         await store.close()

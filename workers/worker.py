@@ -41,6 +41,7 @@ from activities.planning import Planner
 from activities.queries import Queries
 from activities.redrive import BulkRedriver, Redriver
 from activities.schema import migrate_when_possible
+from activities.trouble import Trouble
 from activities.upkeep import Upkeep, begin_upkeep
 from horarium import wrap_activity
 from horarium.announcing import announcing
@@ -405,7 +406,8 @@ async def _tell_when_ready(workers: Sequence[Worker], ready_file: Path | None) -
     gc.collect()
     keep_what_is_loaded()
     logger.info("worker is ready", extra={"task_queues": ",".join(worker.task_queue for worker in workers)})
-    _mark(ready_file, ready=True)
+    with Trouble(logger, expected=OSError).survived("the file that says so cannot be written"):
+        _mark(ready_file, ready=True)
 
 
 async def _wait_until_polling(worker: Worker) -> None:

@@ -80,7 +80,7 @@ async def _try_to_announce(client: Client, task_queue: str, announcement: Announ
             if not await _has_scheduler(client):
                 return False
             await _tell(client, task_queue, announcement)
-    except (RPCError, RuntimeError) as error:
+    except Exception as error:  # whatever it is: the worker does without, and it is tried again
         logger.warning(
             "what this worker can run could not be announced; payloads of its jobs may go unchecked",
             extra={"task_queue": task_queue, "error": str(error)},
