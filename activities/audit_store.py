@@ -13,17 +13,15 @@ from enum import StrEnum
 from typing import Any, Final
 
 from pydantic import JsonValue
-from sqlalchemy import ColumnElement, Row, delete, insert, select, update
+from sqlalchemy import ColumnElement, Row, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from activities.database import reading, writing
 from activities.deadline import Deadline
 from activities.mirror_row import storable
 from activities.page import Page, decode_cursor, fingerprint, make_page, page_size
+from activities.pruning import forget_older
 from activities.tables import AUDIT_ENTRIES as ENTRIES
-
-PRUNE_BATCH: Final = 1_000
-"""Entries that leave in one transaction: short ones hold up nobody."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -146,18 +144,7 @@ class AuditStore:
 
     async def prune(self, *, before: datetime) -> int:
         """Forget entries that are older; return how many."""
-        old = select(ENTRIES.c.entry_id).where(ENTRIES.c.at < before).order_by(ENTRIES.c.at).limit(PRUNE_BATCH)
-
-        async def forget_some() -> int:
-            async with writing(self._engine) as connection:
-                done = await connection.execute(delete(ENTRIES).where(ENTRIES.c.entry_id.in_(old)))
-                return int(done.rowcount)
-
-        forgotten = last = await self._deadline.ask(forget_some())
-        while last == PRUNE_BATCH:
-            last = await self._deadline.ask(forget_some())
-            forgotten += last
-        return forgotten
+        return await forget_older(self._engine, self._deadline, ENTRIES.c.at, before=before)
 
 
 async def insert_entry(connection: AsyncConnection, entry: AuditEntry) -> None:

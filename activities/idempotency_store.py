@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from activities.database import POSTGRESQL, writing
 from activities.deadline import Deadline
 from activities.mirror_row import storable
+from activities.pruning import forget_older
 from activities.tables import IDEMPOTENCY_RECORDS as RECORDS
 
 KEPT: Final = timedelta(hours=24)
@@ -114,7 +115,7 @@ class IdempotencyStore:
 
     async def prune(self, *, now: datetime) -> int:
         """Forget what is older than ``KEPT``; return how much."""
-        return await self._deadline.ask(self._count(delete(RECORDS).where(RECORDS.c.created_at < now - KEPT)))
+        return await forget_older(self._engine, self._deadline, RECORDS.c.created_at, before=now - KEPT)
 
     async def _try_claim(self, claimed: Claimed, *, now: datetime) -> ClaimResult | None:
         """Try once; ``None`` when the record changed between the steps."""
@@ -130,11 +131,8 @@ class IdempotencyStore:
             return claimed if await _take_over(connection, claimed, row, now=now) else None
 
     async def _change(self, statement: Any) -> bool:
-        return await self._count(statement) == 1
-
-    async def _count(self, statement: Any) -> int:
         async with writing(self._engine) as connection:
-            return int((await connection.execute(statement)).rowcount)
+            return int((await connection.execute(statement)).rowcount) == 1
 
 
 def _judge(row: Row[Any], request: RequestKey, *, now: datetime) -> ClaimResult | None:

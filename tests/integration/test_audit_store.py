@@ -84,7 +84,7 @@ async def test_pages_are_stable_while_changes_come_in(log: AuditStore) -> None:
 
 async def test_what_is_older_than_the_retention_is_forgotten(log: AuditStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """In batches, and of all tenants."""
-    monkeypatch.setattr("activities.audit_store.PRUNE_BATCH", 4)
+    monkeypatch.setattr("activities.pruning.BATCH", 4)
     for n in range(10):
         await log.begin(entry_at(n, tenant=f"t{n % 2}"))
     assert await log.prune(before=NOON + timedelta(minutes=9)) == 9

@@ -123,6 +123,19 @@ async def test_pruning_forgets_what_is_older_than_a_day(store: IdempotencyStore)
     assert await store.prune(now=NOW + 3 * KEPT) == 2
 
 
+async def test_a_backlog_of_old_keys_is_forgotten_in_batches(
+    store: IdempotencyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One statement for all of them would be ended by its limit, and nothing forgotten, each time more."""
+    monkeypatch.setattr("activities.pruning.BATCH", 4)
+    for number in range(9):
+        await _claimed(store, RequestKey(tenant="t", scope="s", key=str(number), body_hash=""))
+    later = NOW + KEPT + timedelta(seconds=1)
+    claim = await _claimed(store, RequestKey(tenant="t", scope="s", key="9", body_hash=""), now=later)
+    assert await store.prune(now=later) == 9
+    assert await store.release(claim)
+
+
 async def test_keys_that_no_database_holds_are_keys_all_the_same(store: IdempotencyStore) -> None:
     """SB-112: a key is the caller's text."""
     for key in ("\x00", "", "ü" * 255, "🕰", "'; DROP TABLE jobs"):

@@ -12,8 +12,10 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from activities.audit_store import AuditStore
 from activities.database import open_database
 from activities.downstream_store import DownstreamStore
+from activities.idempotency_store import KEPT, IdempotencyStore
 from activities.mirror_survey import MirrorSurveyor
 from activities.mirror_writer import MirrorWriter, WriterOptions
 from activities.partition import create_partitions, months_of
@@ -75,8 +77,8 @@ READS: dict[str, Read] = {name: _read_through(query) for name, query in QUERIES.
 }
 
 
-async def _statements(engine: AsyncEngine, read: Read) -> list[Statement]:
-    """Catch what a read sends to the database, its second page too."""
+async def _statements(engine: AsyncEngine, read: Read, *, kind: str = "SELECT") -> list[Statement]:
+    """Catch what a read sends to the database, its second page too; or the statements of another kind."""
     seen: list[Statement] = []
 
     def note(_: object, __: object, statement: str, parameters: Any, *___: object) -> None:
@@ -85,7 +87,7 @@ async def _statements(engine: AsyncEngine, read: Read) -> list[Statement]:
     event.listen(engine.sync_engine, "before_cursor_execute", note)
     await read(engine)
     event.remove(engine.sync_engine, "before_cursor_execute", note)
-    return [each for each in seen if each[0].lstrip().startswith("SELECT")]
+    return [each for each in seen if each[0].lstrip().startswith(kind)]
 
 
 async def _plan(engine: AsyncEngine, explain: str, statement: Statement) -> str:
@@ -200,3 +202,46 @@ async def test_postgresql_counts_parked_runs_by_way_of_their_jobs(filled: AsyncE
     plans = [await _plan(filled, "EXPLAIN", each) for each in await _statements(filled, survey)]
     assert any("runs_2026" in plan for plan in plans)
     assert not any("Seq Scan on runs_2026" in plan for plan in plans), plans
+
+
+PRUNINGS: dict[str, Read] = {
+    "audit_entries": lambda engine: AuditStore(engine).prune(before=NOON),
+    "idempotency_records": lambda engine: IdempotencyStore(engine).prune(now=NOON + KEPT),
+}
+
+
+@pytest.mark.parametrize("table", PRUNINGS)
+async def test_sqlite_finds_what_is_too_old_by_index(sqlite_url: str, table: str) -> None:
+    """And deletes it by its key: in a large table a scan for each batch would be ended by its limit, and nothing forgotten."""
+    engine = open_database(sqlite_url)
+    [statement] = await _statements(engine, PRUNINGS[table], kind="DELETE")
+    plan = await _plan(engine, "EXPLAIN QUERY PLAN", statement)
+    assert f"SCAN {table}" not in plan, plan
+    assert plan.count(f"SEARCH {table} USING INDEX") == 2, plan
+    assert "TEMP B-TREE" not in plan, plan
+    await engine.dispose()
+
+
+FILL_AUDIT_ENTRIES = """
+    INSERT INTO audit_entries (tenant, entry_id, at, request_id, actor, actor_name, action, outcome)
+    SELECT 'default', 'e' || n, timestamptz '2026-06-06 10:00:00+00' + n * interval '1 minute', 'r', 'a', '', 'x', 'applied'
+    FROM generate_series(1, 200000) AS n
+"""
+FILL_IDEMPOTENCY_RECORDS = """
+    INSERT INTO idempotency_records (tenant, scope, key, body_hash, token, created_at, claimed_at)
+    SELECT tenant, 'POST /jobs', entry_id, '', '', at, at FROM audit_entries
+"""
+
+
+async def test_postgresql_finds_what_is_too_old_by_index(postgresql_url: str) -> None:
+    """The same, in a table large enough for a scan to be the worse choice."""
+    engine = open_database(postgresql_url)
+    async with engine.begin() as connection:
+        for statement in (FILL_AUDIT_ENTRIES, FILL_IDEMPOTENCY_RECORDS, *(f"ANALYZE {table}" for table in PRUNINGS)):
+            await connection.exec_driver_sql(statement)
+    for table, prune in PRUNINGS.items():
+        for statement in await _statements(engine, prune, kind="DELETE"):
+            plan = await _plan(engine, "EXPLAIN", statement)
+            assert f"Seq Scan on {table}" not in plan, plan
+            assert plan.count("Index Scan") == 2, plan
+    await engine.dispose()
