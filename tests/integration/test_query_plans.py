@@ -237,8 +237,8 @@ async def test_postgresql_finds_what_is_too_old_by_index(postgresql_url: str) ->
     """The same, in a table large enough for a scan to be the worse choice."""
     engine = open_database(postgresql_url)
     async with engine.begin() as connection:
-        for statement in (FILL_AUDIT_ENTRIES, FILL_IDEMPOTENCY_RECORDS, *(f"ANALYZE {table}" for table in PRUNINGS)):
-            await connection.exec_driver_sql(statement)
+        for filling in (FILL_AUDIT_ENTRIES, FILL_IDEMPOTENCY_RECORDS, *(f"ANALYZE {table}" for table in PRUNINGS)):
+            await connection.exec_driver_sql(filling)
     for table, prune in PRUNINGS.items():
         for statement in await _statements(engine, prune, kind="DELETE"):
             plan = await _plan(engine, "EXPLAIN", statement)
