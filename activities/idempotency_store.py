@@ -1,14 +1,14 @@
 """What requests with an ``Idempotency-Key`` were answered, so that a repeated request is answered alike and done once.
 
-Part of the store: the truth, kept a day. A request claims its key, is carried out, and completes the claim with its answer, or
-releases it when nothing was done. Every step is one conditional write, so any number of callers in any number of processes
-may claim the same key: one gets it. Who died with a claim in hand is replaced after a while; whoever takes over repeats the
-request, so what a request does must itself bear repetition.
+Part of the store: the truth, kept a day. A request claims its key, is carried out, and completes the claim with its answer,
+releases it when nothing was done, or leaves it to a repeat when nobody knows. Every step is one conditional write, so any
+number of callers in any number of processes may claim the same key: one gets it. Who died with a claim in hand is replaced
+after a while; whoever takes over repeats the request, so what a request does must itself bear repetition.
 """
 
 import uuid
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import ColumnElement, Row, delete, select, update
@@ -26,6 +26,9 @@ KEPT: Final = timedelta(hours=24)
 
 HELD: Final = timedelta(seconds=60)
 """How long a claim without an answer is respected: longer than any request takes, short enough to be waited for."""
+
+_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
+"""When a key was claimed that anybody may claim who repeats its request."""
 
 _ATTEMPTS: Final = 5
 """A claim that finds nothing, and then something, and then nothing again, is a storm; the caller may come back."""
@@ -54,7 +57,7 @@ class StoredResponse:
 
 @dataclass(frozen=True)
 class Claimed:
-    """The caller has the key and carries the request out; then ``complete`` or ``release``."""
+    """The caller has the key and carries the request out; then ``complete``, ``release`` or ``leave``."""
 
     request: RequestKey
     token: str
@@ -112,6 +115,11 @@ class IdempotencyStore:
     async def release(self, claim: Claimed) -> bool:
         """Give a key back because nothing was done. False when the claim was taken over meanwhile."""
         return await self._deadline.ask(self._change(delete(RECORDS).where(*_held_by(claim))))
+
+    async def leave(self, claim: Claimed) -> bool:
+        """Let the same request be repeated at once: nobody knows what became of it. The key stays that of its body."""
+        left = update(RECORDS).where(*_held_by(claim)).values(claimed_at=_LONG_AGO)
+        return await self._deadline.ask(self._change(left))
 
     async def prune(self, *, now: datetime) -> int:
         """Forget what is older than ``KEPT``; return how much."""

@@ -23,7 +23,7 @@ from activities.idempotency_store import (
 from activities.idempotency_store import InProgress as HeldByOther
 from api.problem import FieldError, InProgress, KeyReused
 from api.response import stored_response
-from workflows.error import Unavailable
+from workflows.error import HorariumError, Unavailable
 
 REPLAYED_HEADER: Final = "Idempotent-Replayed"
 
@@ -33,7 +33,8 @@ async def answer_once(
 ) -> StoredResponse:
     """Answer a request, or give the answer that it had before, with 200 and a header that says so.
 
-    A request that fails has no answer to be kept: repeated, it is tried again.
+    A request that fails has no answer to be kept: repeated, it is tried again. One that may be carried out all the same keeps
+    its key, which is of no other body.
 
     Raises:
         KeyReused: the key belongs to a request with another body.
@@ -72,10 +73,11 @@ async def _work_and_remember(
 ) -> StoredResponse:
     try:
         response = await work()
-    except BaseException:
-        # Not given back, the claim lapses after a while.
+    except BaseException as error:
+        is_refused = isinstance(error, HorariumError) and not isinstance(error, Unavailable)
+        # Neither given back nor left, the claim lapses after a while.
         with suppress(Unavailable):
-            await store.release(claim)
+            await (store.release(claim) if is_refused else store.leave(claim))
         raise
     # Not remembered, a repeated request is carried out again, and finds what it did.
     with suppress(Unavailable):

@@ -84,11 +84,13 @@ class TestWithoutTemporal:
             await refused_for_now(api.post("/jobs", json=WEEKLY))
 
     async def test_a_refused_request_may_be_repeated_with_its_key(self, server: DevServer, sqlite_url: str) -> None:
-        """The key is not used up by a failure."""
+        """The key is not used up by a failure, and is still that of the request."""
         headers = {"Idempotency-Key": unique("key")}
         async with serving(database_url=sqlite_url) as api:
             await refused_for_now(api.post("/jobs", json=WEEKLY, headers=headers))
         async with serving(database_url=sqlite_url, temporal_address=server.options.address) as api:
+            other = await api.post("/jobs", json={**WEEKLY, "name": "other"}, headers=headers)
+            assert (other.status_code, "used for a request with another body" in other.text) == (422, True)
             assert (await api.post("/jobs", json=WEEKLY, headers=headers)).status_code == 201
             assert (await api.post("/jobs", json=WEEKLY, headers=headers)).status_code == 200
 

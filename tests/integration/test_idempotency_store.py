@@ -89,6 +89,19 @@ async def test_a_released_key_can_be_claimed_again(store: IdempotencyStore) -> N
     await _claimed(store, RequestKey(tenant="default", scope="POST /jobs", key="k", body_hash="b" * 64))
 
 
+async def test_a_key_that_is_left_is_claimed_at_once_by_the_same_request_only(stores: list[IdempotencyStore]) -> None:
+    """Another body is told that it is not its own: what became of the first may yet be found. Whoever left it has it no more."""
+    left = await _claimed(stores[0])
+    assert await stores[0].leave(left)
+    other = RequestKey(tenant="default", scope="POST /jobs", key="k", body_hash="b" * 64)
+    assert await stores[1].claim(other, now=NOW) == OtherRequest()
+    claims = await asyncio.gather(*(stores[number % 2].claim(REQUEST, now=NOW) for number in range(20)))
+    [taken] = [claim for claim in claims if isinstance(claim, Claimed)]
+    assert not await stores[0].leave(left)
+    assert await stores[1].complete(taken, RESPONSE)
+    assert await stores[0].claim(REQUEST, now=NOW) == Answered(RESPONSE)
+
+
 async def test_a_claim_left_by_a_crashed_process_is_taken_over_by_one(stores: list[IdempotencyStore]) -> None:
     """After a while; the dead one, should it be alive after all, can no longer complete or release it."""
     dead = await _claimed(stores[0])
