@@ -8,10 +8,10 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from activities.idempotency_store import RequestKey, StoredResponse
 from api.access import PREFIX, Tenant
 from api.hold_body import HoldAnswer
-from api.hold_service import HoldService
+from api.hold_service import HOLDS_LIMIT, HoldService
 from api.idempotency import answer_once, body_hash
 from api.openapi import CREATE_HOLD_BODY, RELEASE_HOLD_BODY, problems
-from api.parameter import Cursor, Limit, refuse_unknown_parameters
+from api.parameter import Cursor, refuse_unknown_parameters
 from api.request import read_idempotency_key, read_json, read_json_if_any
 from api.response import json_response, page_response, stored_response
 from api.routes import Service, Store
@@ -63,7 +63,7 @@ async def list_holds(
     tenant: Tenant,
     state: Annotated[Literal["in_force", "over", "any"], Query(description="Which are listed.")] = "in_force",
     cursor: Cursor = None,
-    limit: Limit = 50,
+    limit: Annotated[int, Query(ge=1, le=HOLDS_LIMIT, description="Items on a page.")] = 50,
 ) -> Response:
     """List holds, the newest first."""
     page = await holds.list_holds(in_force=_IN_FORCE[state], tenant=tenant, cursor=cursor, limit=limit)

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import itertools
 import logging
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -22,7 +23,7 @@ from api.audit import Audit
 from api.hold_body import HoldAnswer, describe_hold, hold_of, read_hold, read_release
 from api.registration import new_command_key
 from api.service import JobService
-from workflows.error import Conflict, NotFound
+from workflows.error import Conflict, NotFound, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,12 @@ HOLDS_LIMIT: Final = 100
 
 PATIENCE: Final = timedelta(seconds=3)
 """For jobs to be told, by whom somebody waits."""
+
+LIST_PATIENCE: Final = timedelta(seconds=10)
+"""For a list: each hold on it is a few counts among the tenant's jobs."""
+
+DESCRIBED_AT_ONCE: Final = 4
+"""Holds on a list, of the ten connections that this process has."""
 
 LOOK_AGAIN: Final = timedelta(milliseconds=100)
 
@@ -109,10 +116,16 @@ class HoldService:
     async def list_holds(
         self, *, in_force: bool | None, tenant: str, cursor: str | None, limit: int
     ) -> Page[HoldAnswer]:
-        """List holds, the newest first. Raises ``InvalidCursor``."""
+        """List holds, the newest first. Raises ``InvalidCursor``, and ``Unavailable`` where it takes too long."""
         now = datetime.now(UTC)
         page = await self._store.list_holds(tenant, in_force=in_force, now=now, cursor=cursor, limit=limit)
-        answers = [await self._describe(stored) for stored in page.items]
+        try:
+            async with asyncio.timeout(LIST_PATIENCE.total_seconds()):
+                answers = await self._describe_all(page.items)
+        except TimeoutError as error:
+            raise Unavailable(
+                "the jobs of so many holds cannot be counted in time; ask for fewer with limit"
+            ) from error
         return Page(tuple(answers), next=page.next, previous=page.previous)
 
     async def tell_jobs_for_ever(self) -> None:
@@ -143,6 +156,16 @@ class HoldService:
             about = {"tenant": stored.tenant, "hold_id": stored.hold.hold_id}
             logger.info("jobs are still told of a hold", extra=about)
         return await self._describe(stored)
+
+    async def _describe_all(self, holds: Iterable[StoredHold]) -> list[HoldAnswer]:
+        """Describe holds, in their order."""
+        free = asyncio.Semaphore(DESCRIBED_AT_ONCE)
+
+        async def describe(stored: StoredHold) -> HoldAnswer:
+            async with free:
+                return await self._describe(stored)
+
+        return await asyncio.gather(*map(describe, holds))
 
     async def _describe(self, stored: StoredHold) -> HoldAnswer:
         return describe_hold(stored, await self._store.find_spread(stored), now=datetime.now(UTC))

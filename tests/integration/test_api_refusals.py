@@ -364,6 +364,11 @@ class TestReads:
         problem = problem_in(await api.get(f"/jobs?{query}"), 422)
         assert places_in(problem) == [query.partition("=")[0]]
 
+    async def test_a_page_of_holds_is_smaller_than_others(self, api: httpx.AsyncClient) -> None:
+        """The jobs of each are counted."""
+        assert (await api.get("/holds?limit=100")).status_code == 200
+        assert places_in(problem_in(await api.get("/holds?limit=101"), 422)) == ["limit"]
+
     @pytest.mark.parametrize(
         "cursor", ["", "garbage", "../..", "W10", "bnVsbA", "WyJhIixmYWxzZSwiYiJd", "\u00e9", "A" * 5_000, "%00"]
     )

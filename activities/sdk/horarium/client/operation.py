@@ -48,6 +48,9 @@ from horarium.client.call import (
 PAGE: Final = 200
 """Items asked for at once. The API gives up to 500."""
 
+HOLDS_PAGE: Final = 100
+"""Holds asked for at once, which is as many as the API gives: it counts the jobs of each."""
+
 _MERGE_PATCH: Final = "application/merge-patch+json"
 
 # In a class with a method of that name, ``list`` is no type.
@@ -422,7 +425,7 @@ class HoldOperations:
         return Sent(names=(hold_id,))
 
     @listing(f"{PREFIX}/holds", list[Hold])
-    def list(self, *, state: str | None = None, page_size: int = PAGE) -> Sent:
+    def list(self, *, state: str | None = None, page_size: int = HOLDS_PAGE) -> Sent:
         """List holds, the newest first. ``state`` is ``in_force`` by default, ``over`` or ``any``."""
         return Sent(query=query(state=state, limit=page_size))
 
