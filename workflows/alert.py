@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from workflows.alert_rule import AlertKind, AlertRules, Expectation
 from workflows.job import JobDefinition, JobState, LedgerEntry, Lifecycle, Tuning
 from workflows.job_news import JobNews, RunNews, news_of_job
+from workflows.logic import has_fifth_rules
 from workflows.run import Outcome, Run, RunKind, RunStatus
 from workflows.target import SecretReference
 from workflows.value import Value
@@ -57,17 +58,27 @@ def rules_in_force(definition: JobDefinition, tuning: Tuning) -> AlertRules | No
 
 
 def watch_job(
-    before: JobState, after: JobState, *, rules: AlertRules, now: datetime
+    before: JobState, after: JobState, *, rules: AlertRules | None, now: datetime
 ) -> tuple[JobState, tuple[Alert, ...]]:
-    """Take in what has happened to a job: say what alerts that raises, and what is expected from now on."""
+    """Take in what has happened to a job: say what alerts that raises, and what is expected from now on.
+
+    Nothing is where there are no rules any more; under the logic versions before the fifth, nothing that is overdue.
+    """
+    if rules is None:
+        kept = () if has_fifth_rules(after) else after.expected
+        return _with_expected(after, [each for each in kept if not _is_overdue(after, each, now=now)]), ()
     news = news_of_job(before, after)
     raised = [] if news is None else [*_alerts_of_news(after, news, rules=rules, now=now)]
     raised += _alerts_of_catch_up(before, after, rules=rules, now=now)
     expected = _expectations_left(before, after, news, rules=rules)
     due = [each for each in expected if _is_overdue(after, each, now=now)]
     raised += [_unmet_alert(after, each, rules=rules, now=now) for each in due]
-    left = tuple(each for each in expected if each not in due)
-    return (after if left == after.expected else after.model_copy(update={"expected": left})), tuple(raised)
+    return _with_expected(after, [each for each in expected if each not in due]), tuple(raised)
+
+
+def _with_expected(state: JobState, expected: list[Expectation]) -> JobState:
+    left = tuple(expected)
+    return state if left == state.expected else state.model_copy(update={"expected": left})
 
 
 def watch_silent_run(

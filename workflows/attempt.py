@@ -7,9 +7,9 @@ retries are the workflow's, so that each is visible in the history and parking u
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, TypeAlias
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import JsonValue
 from temporalio import workflow
@@ -22,8 +22,8 @@ from workflows.admission import Admission, AdmissionRequest, AttemptNotice, Verd
 from workflows.attempt_end import end_of_failure, end_of_success
 from workflows.classification import is_downstreams_fault, is_retryable
 from workflows.contracts import ADMISSION_TIMEOUT, ADMIT_ATTEMPT, NOTE_ATTEMPT
-from workflows.job import CatchUpPolicy, JobDefinition, OverlapPolicy
-from workflows.policies import LANE
+from workflows.job import JobDefinition, OverlapPolicy
+from workflows.policies import LANE, start_deadline
 from workflows.resilience import AttemptEnd, has_attempts_left
 from workflows.run import AttemptStatus, Failure, Run
 from workflows.target import activity_call
@@ -206,9 +206,9 @@ def queue_timeout(definition: JobDefinition, run: Run, *, now: datetime) -> time
     bounds: list[timedelta] = []
     if definition.deadline is not None:
         bounds.append(definition.deadline)
-    if definition.missed_window is CatchUpPolicy.DEADLINE and definition.max_delay is not None and run.attempt == 1:
-        # The deadline is for the actual start, which is when a worker takes it.
-        bounds.append(definition.max_delay)
+    # The deadline is for the actual start, which is when a worker takes it.
+    if run.attempt == 1 and (start := start_deadline(definition, run)) is not None:
+        bounds.append(start - run.target_at)
     if not bounds:
         return definition.queue_timeout
     return max(timedelta(seconds=1), min(definition.queue_timeout, run.target_at + min(bounds) - now))
@@ -233,5 +233,12 @@ def priority_of(order: AttemptOrder) -> Priority:
 def summary_of(definition: JobDefinition, run: Run) -> str:
     """Name an attempt in the Web UI."""
     # Shown in the Web UI only: a replay with other zone rules does not compare it.
-    local = run.scheduled_at.astimezone(ZoneInfo(definition.schedule.timezone))
+    local = run.scheduled_at.astimezone(_zone_of(definition))
     return f"run {local:%Y-%m-%d %H:%M:%S %Z}, attempt {run.attempt}"
+
+
+def _zone_of(definition: JobDefinition) -> tzinfo:
+    try:
+        return ZoneInfo(definition.schedule.timezone)
+    except ZoneInfoNotFoundError:  # as of a zone that the worker before knew
+        return UTC

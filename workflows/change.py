@@ -25,7 +25,7 @@ from workflows.job import (
     Triggered,
 )
 from workflows.job_state import with_entries, without_unused_definitions
-from workflows.logic import has_second_rules
+from workflows.logic import has_fifth_rules, has_second_rules
 from workflows.policies import SHORTEST_GRACE, entries_of_missed, entries_of_standstill, split_newest
 from workflows.run import Outcome, Run
 from workflows.schedule import FireSurvey
@@ -95,6 +95,10 @@ def settle_survey(state: JobState, survey: FireSurvey, *, at: datetime) -> JobSt
     """
     still = standstill(state)
     fires = [fire for fire in survey.newest if still is None or fire.target > at]
+    wanted = sum(each.count for each in survey.ranges if each.excluded_by is None)
+    if has_fifth_rules(state) and len(fires) == len(survey.newest) < wanted:
+        # Where those end that are not named cannot be told without one that is.
+        fires = fires[1:]
     passed, _ = split_newest(survey, keep=len(fires))
     if still is None:
         entries = entries_of_missed(passed, reason=UNDECIDED)
@@ -240,10 +244,12 @@ def trigger_job(
 
 
 def _go_on(state: JobState, *, at: datetime, catch_up: PausedFires, now: datetime) -> JobState:
-    """Let a job that stood still go on from ``at``: enter what was put aside and has passed, and plan anew."""
+    """Let a job that stood still go on from ``at``, and plan anew. What was put aside and has passed is entered, or else
+    missed, as what the planner will find."""
     still = standstill(state)
     assert still is not None
-    passed = tuple(carried for carried in state.carried if carried.fire.target <= at)
+    is_caught_up_too = catch_up is PausedFires.APPLY and has_fifth_rules(state)
+    passed = () if is_caught_up_too else tuple(each for each in state.carried if each.fire.target <= at)
     for each in passed:
         nominal = each.fire.nominal
         entry = LedgerEntry(first=nominal, last=nominal, outcome=still.outcome, reason=still.reason)

@@ -8,7 +8,7 @@ from typing import Final
 
 from temporalio.common import SearchAttributeKey
 
-LOGIC_VERSION: Final = 4
+LOGIC_VERSION: Final = 5
 """Raised at continue-as-new only; one line a version below.
 
 1: the first.

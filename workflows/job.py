@@ -261,6 +261,9 @@ class FirePlan(Value):
     complete: bool = True
     """False where ``missed`` goes on after its ``through``: the planner is asked again with it."""
 
+    stalled: bool = False
+    """Asked for as ``PlanRequest.stalled``."""
+
     upcoming: tuple[Fire, ...] = ()
     """The next wanted fires after the missed ones, in order."""
 

@@ -48,6 +48,7 @@ with workflow.unsafe.imports_passed_through():
         TriggerCommand,
     )
     from workflows.command_answer import (
+        Refusal,
         Remembered,
         answer_command,
         answer_key,
@@ -59,6 +60,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from workflows.contracts import (
         BUSY,
+        INVALID_SCHEDULE,
         JOB_WORKFLOW,
         LOGIC_VERSION,
         SIGNAL_RUN_ENDED,
@@ -75,6 +77,7 @@ with workflow.unsafe.imports_passed_through():
         UPDATE_SHOW,
         UPDATE_TRIGGER,
     )
+    from workflows.error import InvalidSchedule
     from workflows.hold import standstill, with_choice, with_hold, without_hold
     from workflows.job import (
         Answer,
@@ -97,7 +100,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.lifecycle import begin, delete_job, register_again
     from workflows.linger import Linger
     from workflows.listing import show_in_list, show_standing
-    from workflows.logic import has_fourth_rules, has_third_rules
+    from workflows.logic import has_fifth_rules, has_fourth_rules, has_third_rules
     from workflows.outbox import is_empty, rows_of_job, rows_of_run
     from workflows.plan_asker import PlanAsker
     from workflows.record_sender import RecordSender
@@ -397,10 +400,9 @@ class JobWorkflow:
 
     def _raise_alerts(self, before: JobState) -> None:
         rules = rules_in_force(self._state.definition, self._planner.tuning)
-        if rules is not None:
-            self._state, alerts = watch_job(before, self._state, rules=rules, now=workflow.now())
-            for alert in alerts:
-                self._chores.start(start_alert(alert))
+        self._state, alerts = watch_job(before, self._state, rules=rules, now=workflow.now())
+        for alert in alerts:
+            self._chores.start(start_alert(alert))
 
     def _take_in(self) -> None:
         """Take in what has happened since the last turn, in the order in which it is to count."""
@@ -448,8 +450,7 @@ class JobWorkflow:
         if refusal is None:
             match command:
                 case DeleteCommand():
-                    if standstill(self._state) is not None:
-                        await self._planner.settle(until=now)
+                    await self._settle_before_end(now=now)
                     self._carry_out(delete_job(self._state, now=now, cancel_active=command.cancel_active))
                 case RegisterCommand():
                     self._state = register_again(self._state, command.state, now=now)
@@ -475,8 +476,12 @@ class JobWorkflow:
                     if not await self._hold(without_hold(self._state.holds, command.hold_id), now=now):
                         return False
                 case TriggerCommand():
-                    turn, triggered = trigger_job(self._state, command, now=now, detach=self._is_long())
-                    self._carry_out(turn)
+                    try:
+                        turn, triggered = trigger_job(self._state, command, now=now, detach=self._is_long())
+                    except InvalidSchedule as error:  # a zone that this worker does not know
+                        refusal = Refusal(reason=str(error), type=INVALID_SCHEDULE)
+                    else:
+                        self._carry_out(turn)
                 case CancelCommand():
                     state, cancel = cancel_run(
                         self._state, command.run_id, now=now, reason=command.reason or "cancelled on request"
@@ -488,6 +493,15 @@ class JobWorkflow:
         if not is_remembered(command):
             self._unremembered[answer_key(command)] = answer
         return True
+
+    async def _settle_before_end(self, *, now: datetime) -> None:
+        """Ask what has passed of a job that is about to be deleted: in a pause or hold, or while its planner did not answer."""
+        if standstill(self._state) is not None:
+            await self._planner.settle(until=now)
+        elif (
+            has_fifth_rules(self._state) and needs_plan(self._state, now=now) and await self._planner.settle(until=now)
+        ):
+            self._state = self._state.model_copy(update={"plan": None})
 
     async def _resume(self, command: ResumeCommand, *, now: datetime) -> bool:
         if self._state.lifecycle is not Lifecycle.PAUSED:

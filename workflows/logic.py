@@ -32,3 +32,14 @@ def has_fourth_rules(state: JobState) -> bool:
     far away; a planner that had failed was not waited for before a long sleep; and no first look came when an alert was due.
     """
     return state.logic >= 4
+
+
+def has_fifth_rules(state: JobState) -> bool:
+    """Say whether the workflow run that holds a state was begun under the fifth logic version, or a later one.
+
+    Under those before, a fire that was carried into a pause or hold was entered in the ledger at its target time, whatever was
+    to be caught up afterwards, and several that were missed were decided one by one. A run that waited for another by its own
+    overlap policy waited for all later ones of an ``allow`` job as well. And a job whose planner did not answer was deleted
+    without asking once more what had passed.
+    """
+    return state.logic >= 5

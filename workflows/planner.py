@@ -40,6 +40,7 @@ def make_plan(request: PlanRequest, *, tuning: Tuning) -> FirePlan:
         offset=offset,
         tuning=tuning,
         complete=False,
+        stalled=request.stalled,
         is_lasting=not depends_on_zone(schedule),
     )
     last_missed = _last_missed(request, grace=grace, offset=offset)

@@ -7,6 +7,7 @@ or a ledger entry.
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import groupby
 
 from workflows.contracts import scheduled_run_id
 from workflows.dispatch import next_attempt, run_for, wants_workflow, workflow_of
@@ -31,7 +32,7 @@ from workflows.job_state import (
     with_active,
     with_entries,
 )
-from workflows.logic import has_second_rules
+from workflows.logic import has_fifth_rules, has_second_rules
 from workflows.outbox import with_run
 from workflows.policies import (
     OverlapAction,
@@ -191,13 +192,29 @@ class _OpenTurn:
         )
 
     def fire_carried(self) -> None:
-        """Decide the fires that were carried over a change or a resume, and whose target has come."""
-        for carried in self.state.carried:
-            if carried.fire.target > self._now or not self._is_decidable(carried):
-                continue
-            left = tuple(each for each in self.state.carried if each != carried)
+        """Decide the fires that were carried over a change or a resume, and whose target has come.
+
+        Those that fall into a pause or hold wait for its end, which says what becomes of them.
+        """
+        if has_fifth_rules(self.state) and standstill(self.state) is not None:
+            return
+        for group in self._due_of_carried():
+            left = tuple(each for each in self.state.carried if each not in group)
             self.state = self.state.model_copy(update={"carried": left})
-            self._decide_carried(carried)
+            self._decide_carried(group)
+
+    def _due_of_carried(self) -> list[tuple[CarriedFire, ...]]:
+        """List the carried fires whose target has come: missed ones together that belong to one revision, each other alone."""
+        due = [each for each in self.state.carried if each.fire.target <= self._now and self._is_decidable(each)]
+        if not has_fifth_rules(self.state):
+            return [(each,) for each in due]
+        groups = groupby(due, key=lambda each: (each.revision, None if self._is_missed(each) else each.fire.nominal))
+        return [tuple(group) for _, group in groups]
+
+    def _is_missed(self, carried: CarriedFire) -> bool:
+        target, until = carried.fire.target, self.state.missed_until
+        is_put_off = has_fifth_rules(self.state) and until is not None and target <= until
+        return is_put_off or target + carried.grace < self._now
 
     def carry_nominal(self) -> None:
         """Put aside what the plan has between nominal and target time."""
@@ -208,7 +225,7 @@ class _OpenTurn:
             plan is not None and plan.upcoming and plan.upcoming[0].nominal <= self._now and not is_used_up(self.state)
         ):
             fire = plan.upcoming[0]
-            if _is_beyond(plan, fire):
+            if is_beyond(plan, fire):
                 return
             carried = CarriedFire(fire=fire, revision=self.state.revision, grace=plan.grace)
             self.settle_excluded(before=fire.nominal)
@@ -261,7 +278,7 @@ class _OpenTurn:
         while self.state.plan is not None and not is_used_up(self.state):
             plan = self.state.plan
             fire = plan.upcoming[0] if plan.upcoming else None
-            due = fire is not None and fire.target <= self._now and not _is_beyond(plan, fire)
+            due = fire is not None and fire.target <= self._now and not is_beyond(plan, fire)
             self.settle_excluded(before=fire.nominal if fire and due else self._now - plan.offset)
             if fire is None or not due or fire.target + plan.grace < self._now:
                 return
@@ -289,11 +306,16 @@ class _OpenTurn:
             if is_past_deadline(definition_of(self.state, run), run, now=self._now):
                 self._take_out_waiting(run)
                 self._end_unstarted(run, Outcome.MISSED, reason="could not start within max_delay_seconds")
-            elif any(is_blocking(other) for other in self.state.active):
+            elif any(self._is_in_the_way(other, run) for other in self.state.active):
                 return
             else:
                 self._take_out_waiting(run)
                 self._dispatch(run)
+
+    def _is_in_the_way(self, other: Run, run: Run) -> bool:
+        """Say whether a run that waits must wait for another: where runs may overlap, not for one that came later."""
+        may_pass = self.state.definition.overlap is OverlapPolicy.ALLOW and has_fifth_rules(self.state)
+        return is_blocking(other) and not (may_pass and other.created_at > run.created_at)
 
     def start_catch_up(self) -> None:
         """Start the oldest of the missed fires, if the lane and the rate allow it."""
@@ -361,33 +383,34 @@ class _OpenTurn:
         ends = (None if pause is None else pause.until, release_time(self.state.holds))
         return all(end is None or carried.fire.target <= end for end in ends)
 
-    def _decide_carried(self, carried: CarriedFire) -> None:
-        fire, revision = carried.fire, carried.revision
+    def _decide_carried(self, carried: tuple[CarriedFire, ...]) -> None:
+        """Decide one carried fire, or several of one revision that were missed."""
+        fires, revision = tuple(each.fire for each in carried), carried[0].revision
         still = standstill(self.state)
         if still is not None:
-            self._enter(fire, still.outcome, reason=still.reason, revision=revision)
+            self._enter(fires, still.outcome, reason=still.reason, revision=revision)
         elif is_used_up(self.state):
-            self._enter(fire, Outcome.DROPPED, reason="max_runs is reached", revision=revision)
-        elif fire.target + carried.grace < self._now:
-            self._decide_missed(carried)
+            self._enter(fires, Outcome.DROPPED, reason="max_runs is reached", revision=revision)
+        elif self._is_missed(carried[0]):
+            self._decide_missed(fires, revision=revision)
         else:
-            self._decide_live(fire, revision=revision)
+            self._decide_live(carried[0].fire, revision=revision)
 
-    def _enter(self, fire: Fire, outcome: Outcome, *, reason: str, revision: int) -> None:
-        entry = LedgerEntry(first=fire.nominal, last=fire.nominal, outcome=outcome, reason=reason)
-        self.state = with_entries(self.state, (entry,), now=self._now, revision=revision)
-
-    def _decide_missed(self, carried: CarriedFire) -> None:
-        fire, revision = carried.fire, carried.revision
-        alone = FireSurvey(
-            ranges=(FireRange(first=fire.nominal, last=fire.nominal, count=1),), newest=(fire,), through=fire.nominal
+    def _enter(self, fires: tuple[Fire, ...], outcome: Outcome, *, reason: str, revision: int) -> None:
+        entries = tuple(
+            LedgerEntry(first=fire.nominal, last=fire.nominal, outcome=outcome, reason=reason) for fire in fires
         )
-        run_id = scheduled_run_id(job_id=self.state.job_id, nominal=fire.nominal)
-        decision = decide_catch_up(definition_at(self.state, revision), alone, run_id_of_newest=run_id)
+        self.state = with_entries(self.state, entries, now=self._now, revision=revision)
+
+    def _decide_missed(self, fires: tuple[Fire, ...], *, revision: int) -> None:
+        first, last = fires[0].nominal, fires[-1].nominal
+        survey = FireSurvey(ranges=(FireRange(first=first, last=last, count=len(fires)),), newest=fires, through=last)
+        run_id = scheduled_run_id(job_id=self.state.job_id, nominal=last)
+        decision = decide_catch_up(definition_at(self.state, revision), survey, run_id_of_newest=run_id)
         self.state = with_entries(self.state, decision.ledger, now=self._now, revision=revision)
         self._bound_catch_up(coming=len(decision.run))
         for each in decision.run:
-            self._queue_catch_up(each, stands_for=1, revision=revision)
+            self._queue_catch_up(each, stands_for=decision.stands_for, revision=revision)
 
     def _decide_live(self, fire: Fire, *, revision: int | None = None) -> None:
         decision = decide_overlap(self.state.definition, active=self.state.active, waiting=self.state.waiting)
@@ -517,7 +540,7 @@ class _OpenTurn:
         self.state = with_entries(self.state, entries, now=self._now)
 
 
-def _is_beyond(plan: FirePlan, fire: Fire) -> bool:
+def is_beyond(plan: FirePlan, fire: Fire) -> bool:
     """Say whether a fire comes after excluded ones that the plan does not tell."""
     return plan.ask_again_at is not None and fire.target > plan.ask_again_at
 
@@ -529,7 +552,7 @@ def next_decidable(state: JobState) -> Fire | None:
         return None
     if state.carried or state.plan is None:
         return fire
-    return None if _is_beyond(state.plan, fire) else fire
+    return None if is_beyond(state.plan, fire) else fire
 
 
 def waiting_now(state: JobState) -> tuple[Run, ...]:

@@ -39,7 +39,8 @@ class WatchedDriver(JobDriver):
     """A job that is watched as its workflow watches it: after each change, before the mirror confirms it."""
 
     alerts: list[Alert]
-    rules: AlertRules
+    rules: AlertRules | None
+    """``None``: they were taken away."""
 
     def __init__(self, rules: AlertRules, seconds: int = 60, **fields: Any) -> None:
         self.rules, self.alerts = rules, []
@@ -243,6 +244,24 @@ def test_deleting_a_job_ends_what_was_expected() -> None:
     driver.go_to(at(60))
     driver.delete()
     assert driver.state.expected == ()
+
+
+@pytest.mark.parametrize("logic", [4, 5])
+def test_a_job_whose_alerts_are_taken_away_expects_nothing_that_would_come(logic: int) -> None:
+    """It would wake for that again and again, and do nothing else. Runs that began under the fourth version keep their timer."""
+    driver = WatchedDriver(AlertRules(on=(AlertKind.NOT_FINISHED,), finish_within=timedelta(seconds=90)), 60)
+    driver.state = driver.state.model_copy(update={"logic": logic})
+    driver.go_to(at(60))
+    assert driver.state.expected
+    driver.rules = None
+    driver.change(driver.definition.model_copy(update={"alerts": None}))
+    assert bool(driver.state.expected) is (logic == 4)
+    driver.go_to(at(300))
+    assert driver.state.expected == ()
+    assert driver.alerts == []
+    driver.delete(cancel_active=True)
+    wake = next_wake(driver.state, now=driver.now)
+    assert wake is None or wake > driver.now
 
 
 def test_what_is_expected_is_bounded() -> None:

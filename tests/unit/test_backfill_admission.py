@@ -18,6 +18,7 @@ from workflows.lifecycle import delete_job
 from workflows.policies import is_blocking, may_start_catch_up
 from workflows.run import Outcome, Run, RunKind, RunStatus
 from workflows.settlement import forget_twin
+from workflows.turn import decide_due
 
 DEFINITION = JobDefinition(schedule=every(60), payload="usual")
 
@@ -231,3 +232,13 @@ def test_a_backfilled_run_counts_as_no_fire_of_the_schedule() -> None:
 def _success(run: Run, now: datetime) -> Run:
     done = next_attempt(run, now=now, last_fence=run.fence)
     return done.model_copy(update={"status": RunStatus.SUCCESS, "outcome": Outcome.RAN, "finished_at": now})
+
+
+def test_a_fire_beyond_an_old_plan_is_the_jobs_own_to_decide_first() -> None:
+    """The planner does not answer, and will find that it was missed."""
+    driver = drive(missed_window="RUN_ALL")
+    driver.now = at(3_605)
+    driver._carry_out(decide_due(driver.state, now=driver.now))
+    assert admit(driver, 1_800, 2_400).started == ()
+    driver.wake()
+    assert admit(driver, 1_800, 2_400).skipped == (at(1_800), at(2_400))

@@ -5,13 +5,14 @@ from datetime import timedelta
 import pytest
 
 from tests.unit.job_driver import Grid, JobDriver, at, every, run_id
-from workflows.change import may_take_payload, must_settle, settle_unknown
+from workflows.change import change_job, may_take_payload, must_settle, settle_unknown
 from workflows.command import ChangeCommand, TriggerCommand
 from workflows.job import JobDefinition, Lifecycle, PausedFires, TriggerOutcome
 from workflows.job_state import EARLIER_LIMIT, definition_of
 from workflows.outbox import job_record
 from workflows.run import AttemptStatus, Failure, Outcome, PayloadOverride, RunKind, RunStatus
 from workflows.schedule import OneOffRule, Schedule
+from workflows.turn import decide_due
 from workflows.visibility import next_fire
 
 SECOND = timedelta(seconds=1)
@@ -492,3 +493,58 @@ class TestCancel:
         driver.end(run_id(60))
         _, row = driver.mirror.runs[run_id(60)]
         assert row.status is RunStatus.SUCCESS
+
+
+@pytest.mark.parametrize("missed_window", ["RUN_ONCE", "RUN_ALL", "SKIP"])
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_fire_between_nominal_and_target_is_caught_up_after_a_pause_whether_the_job_was_changed_or_not(
+    missed_window: str, is_changed: bool
+) -> None:
+    """It is nominal before the pause and due within it: missed, as what lies in the pause whole."""
+    driver = jittered(missed_window=missed_window)
+    driver.go_to(at(60))
+    if is_changed:
+        driver.change(driver.definition.model_copy(update={"description": "another"}))
+    driver.pause(until=at(100 + 30), catch_up=PausedFires.APPLY)
+    driver.go_to(at(100))
+    driver.resume(catch_up=PausedFires.APPLY)
+    caught_up = [run for run in driver.dispatched if run.scheduled_at == at(60)]
+    if missed_window == "SKIP":
+        assert driver.outcomes()[60] is Outcome.MISSED
+    else:
+        assert [run.kind for run in caught_up] == [RunKind.CATCH_UP]
+
+
+def test_fires_put_aside_that_were_missed_together_are_caught_up_together() -> None:
+    """The planner did not answer when the job was changed, ten hours late."""
+    driver = drive(3_600)
+    driver.now = at(37_200)
+    driver._carry_out(decide_due(driver.state, now=driver.now))
+    command = ChangeCommand(definition=driver.definition.model_copy(update={"description": "another"}))
+    driver.state = change_job(driver.state, command, now=driver.now)
+    driver.grids[2] = driver.grids[1]
+    driver.wake()
+    assert [(run.scheduled_at, run.stands_for) for run in driver.held()] == [(at(36_000), 10)]
+
+
+def test_a_range_of_undecided_fires_ends_before_those_that_are_put_aside() -> None:
+    """More fires than a survey names: the ledger has each once."""
+    driver = drive(1)
+    driver.state = driver.state.model_copy(update={"plan": None})
+    driver.now = at(15.5)
+    driver._settle(driver.now)
+    driver.wake()
+    assert set(driver.outcomes()) == set(range(1, 16))
+
+
+def test_a_trigger_that_waits_is_not_overtaken_for_ever_where_runs_may_overlap() -> None:
+    """It waits for the run that is there, and not for those that begin meanwhile."""
+    driver = drive(60, overlap="allow", max_concurrent=10)
+    driver.go_to(at(60))
+    triggered = driver.trigger("now", overlap="buffer_one")
+    assert triggered.outcome is TriggerOutcome.BUFFERED
+    driver.go_to(at(130))
+    assert [run.run_id for run in driver.state.waiting] == [triggered.run_id]
+    driver.end(run_id(60))
+    assert driver.state.waiting == ()
+    assert triggered.run_id in driver.out

@@ -20,7 +20,7 @@ from workflows.resilience import (
     end_before_start,
     retry_delay,
 )
-from workflows.run import FINAL_STATUSES, AttemptStatus, Failure, Outcome, Run, RunStatus
+from workflows.run import FINAL_STATUSES, AttemptStatus, Failure, Outcome, Run, RunKind, RunStatus
 
 NOON = datetime(2026, 6, 8, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -210,6 +210,17 @@ def test_no_attempt_waits_for_a_worker_beyond_the_deadline(
     given_back = settle(dispatched(), too_long, seconds=3_600, deadline=deadline)
     reason = "not_started: no worker took it in time" if deadline is None else "deadline_seconds is over"
     assert (given_back.status, given_back.reason) == (RunStatus.DEAD, reason)
+
+
+@pytest.mark.parametrize("kind", list(RunKind))
+def test_only_live_fires_must_start_within_the_delay_that_catch_up_allows(kind: RunKind) -> None:
+    """Somebody asked for the others, whenever their turn comes."""
+    definition = JobDefinition(
+        missed_window=CatchUpPolicy.DEADLINE, max_delay=timedelta(seconds=60), queue_timeout=timedelta(hours=1)
+    )
+    run = dispatched(attempt=1).model_copy(update={"kind": kind})
+    waits = queue_timeout(definition, run, now=NOON + timedelta(seconds=20))
+    assert waits == (timedelta(seconds=40) if kind is RunKind.SCHEDULED else timedelta(hours=1))
 
 
 def test_what_succeeds_or_is_cancelled_after_its_deadline_has_succeeded_or_is_cancelled() -> None:

@@ -9,6 +9,8 @@ from tests.unit.job_driver import EPOCH, Grid, JobDriver, at, every
 from workflows.job import JobDefinition, JobState, OverlapPolicy, Tuning
 from workflows.resilience import ENGINE_FLOOR
 from workflows.run import AttemptStatus, RunKind
+from workflows.schedule import Exclusions
+from workflows.turn import take_turn
 from workflows.wake import LEAST_AHEAD, house_times, is_held_up, long_sleep_end, next_wake
 
 LOOKS_AGAIN_AFTER = ENGINE_FLOOR
@@ -165,3 +167,30 @@ def test_who_wakes_for_something_else_than_a_fire_does_so_at_its_time() -> None:
     """Such as the end of a pause."""
     driver = planned()
     assert long_sleep_end(driver.state, at(HOUR - 1), now=at(0), tuning=TUNING) == at(HOUR - 1)
+
+
+@pytest.mark.parametrize(("span", "grace"), [(timedelta(hours=17), None), (timedelta(minutes=30), timedelta(hours=1))])
+def test_planning_ends_after_any_absence(span: timedelta, grace: timedelta | None) -> None:
+    """More is missed than one answer tells, and fires are due within the grace as well: they are missed with the others."""
+    seconds, excluded = (10 if grace is None else 1), frozenset(range(1, 60, 2))
+    schedule = every(seconds, not_in_minutes="1-59/2")
+    driver = JobDriver(JobDefinition(schedule=schedule, misfire_grace=grace), grid=Grid(seconds, excluded))
+    driver.wake()
+    driver.be_away(span + timedelta(seconds=30.5))
+    assert [run.kind for run in driver.state.active] == [RunKind.CATCH_UP]
+
+
+def test_a_fire_that_only_the_planner_can_decide_keeps_nobody_awake_while_it_does_not_answer() -> None:
+    """It lies behind more excluded fires than a plan tells."""
+    exclude = Exclusions(cron=("*/2 * * * * *", "1-59/2 0-40 * * * *"))
+    schedule = every(1).model_copy(update={"exclude": exclude})
+    driver = JobDriver(JobDefinition(schedule=schedule), grid=Grid(1))
+    driver._ask_planner()
+    plan = driver.state.plan
+    assert plan is not None
+    assert plan.ask_again_at is not None
+    driver.now = plan.upcoming[0].target + timedelta(milliseconds=10)
+    assert plan.ask_again_at < driver.now
+    turn = take_turn(driver.state, now=driver.now)
+    assert turn.start == ()
+    assert next_wake(turn.state, now=driver.now) is None
