@@ -206,7 +206,8 @@ def test_a_detached_run_that_finishes_in_time_is_forgotten_too() -> None:
 
 def test_a_run_is_late_when_a_look_says_so_and_not_before() -> None:
     """A run that was dispatched may have begun without anybody knowing."""
-    driver = WatchedDriver(AlertRules(on=(AlertKind.LATE,), late_after=timedelta(seconds=10)))
+    rules = AlertRules(on=(AlertKind.LATE,), late_after=timedelta(seconds=10))
+    driver = WatchedDriver(rules)
     driver.go_to(at(60))
     assert late_look(driver.state, run_id(60)) == at(70)
     driver.now = at(75)
@@ -215,9 +216,9 @@ def test_a_run_is_late_when_a_look_says_so_and_not_before() -> None:
     assert next_unmet(driver.state) is None
     pending = seen_run(driver.state.active[0], Observation(polled=False), task_queue="q", now=driver.now)
     driver.state = show_run(driver.state, pending, now=driver.now)
-    driver.state, alerts = watch_silent_run(driver.state, run_id(60), rules=driver.rules, now=driver.now)
+    driver.state, alerts = watch_silent_run(driver.state, run_id(60), rules=rules, now=driver.now)
     assert [alert.alert_id for alert in alerts] == [f"default:late:{run_id(60)}"]
-    _, again = watch_silent_run(driver.state, run_id(60), rules=driver.rules, now=driver.now)
+    _, again = watch_silent_run(driver.state, run_id(60), rules=rules, now=driver.now)
     assert again == ()
 
 

@@ -8,6 +8,7 @@ from temporalio.client import Client
 from tests.eventually import eventually
 from tests.workflow.harness import QUICK, SLEEPY, count_kind, every, is_gapless, job, kinds_of, refusal_of, running
 from tests.workflow.test_long_sleep import until_asleep
+from workflows.alert_rule import AlertKind, AlertRules
 from workflows.command import ChangeCommand, PauseCommand
 from workflows.contracts import REVISION_MISMATCH, UPDATE_CHANGE, UPDATE_PAUSE
 from workflows.job import Isolation, JobRecord, Lifecycle, OverlapPolicy, Pause, PausedFires, TriggerOutcome
@@ -200,3 +201,15 @@ async def test_runs_are_cancelled_running_detached_and_waiting(temporal_client: 
         assert [call.how for call in harness.code.of(inline)] == ["CancelledError"]
         histories = await harness.histories(inline)
         assert "workflow_task_failed" not in {kind for history in histories for kind in kinds_of(history)}
+
+
+async def test_a_job_whose_alerts_are_taken_away_while_one_is_awaited_goes_on(temporal_client: Client) -> None:
+    """Its fire has not finished in time, and nobody is to be told: it does nothing, and can be told everything."""
+    rules = AlertRules(on=(AlertKind.NOT_FINISHED,), finish_within=timedelta(seconds=3))
+    async with running(temporal_client) as harness:
+        job_id = await harness.register(job("take", every_seconds=3, payload=30, alerts=rules))
+        await eventually(lambda: len(harness.code.of(job_id)) == 1)
+        await harness.change(job_id, job("take", every_seconds=MONTHLY, payload=30))
+        await asyncio.sleep(4)
+        record = await asyncio.wait_for(harness.pause(job_id), 5)
+        assert record.lifecycle is Lifecycle.PAUSED
