@@ -43,7 +43,7 @@ from api.cli_input import (
 )
 from api.cli_keys import keys_app
 from api.cli_mirror import mirror_app
-from api.cli_steer import RunsGroup, cancel_runs, edit_job, pause_job, resume_job, trigger_job
+from api.cli_steer import Revision, RunsGroup, cancel_runs, edit_job, pause_job, resume_job, trigger_job
 from api.cli_tenants import tenants_app
 from api.problem import problem_of
 from workers.loading import loading
@@ -425,6 +425,7 @@ def show_job(job: JobId, as_json: AsJson = False) -> None:
 def delete_job(
     job: JobId,
     cancel_active: Annotated[bool, typer.Option("--cancel-active", help="Cancel runs that are active.")] = False,
+    revision: Revision = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete a job; its history stays."""
@@ -432,7 +433,7 @@ def delete_job(
     from api.cli_table import print_line
 
     with open_client() as client:
-        found = client.jobs.delete(job, cancel_active=True if cancel_active else None)
+        found = client.jobs.delete(job, cancel_active=True if cancel_active else None, if_match=revision)
     print_json(found) if as_json else print_line(f"deleted {found.job_id} ({found.name})")
 
 

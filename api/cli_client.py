@@ -10,7 +10,17 @@ from typing import Final
 from pydantic import JsonValue
 
 from api.cli_input import API_KEY, KEY_VARIABLE, CommandFailed
-from horarium.client import NO_RETRY, Answer, ApiError, Client, HorariumError, Unauthorized, Unreachable, Unsendable
+from horarium.client import (
+    NO_RETRY,
+    Answer,
+    ApiError,
+    Client,
+    HorariumError,
+    PreconditionRequired,
+    Unauthorized,
+    Unreachable,
+    Unsendable,
+)
 
 TIMEOUT: Final = timedelta(seconds=60)
 """A person sees that it takes long, and can give up; the API may be busy."""
@@ -41,6 +51,8 @@ def command_failure(error: HorariumError) -> CommandFailed:
             return CommandFailed(f"{error}; is `horarium dev` or `horarium api` running?")
         case Unauthorized():
             return CommandFailed(f"{error} (set {KEY_VARIABLE}, or give --api-key before the command)")
+        case PreconditionRequired():
+            return CommandFailed(f"{error} (give --revision, which `horarium jobs show` tells)", code=2)
         case Unsendable():
             return CommandFailed(str(error), code=2)
         case ApiError(status=status) if status in _ABOUT_INPUT:

@@ -26,6 +26,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as the API ans
 Key = Annotated[str | None, typer.Option("--idempotency-key", help="Repeated with it, nothing is done twice.")]
 CatchUp = Annotated[str | None, typer.Option(help="none or apply: what becomes of the fires that fell into the pause.")]
 
+Revision = Annotated[int | None, typer.Option(help="Only if the job still has this revision.")]
+
 
 class RunsGroup(TyperGroup):
     """``horarium runs JOB`` is ``horarium runs list JOB``."""
@@ -49,7 +51,7 @@ def edit_job(
         list[str] | None,
         typer.Option("--set", metavar="FIELD=JSON", help="Any field of a job; null for its default. May be repeated."),
     ] = None,
-    revision: Annotated[int | None, typer.Option(help="Only if the job still has this revision.")] = None,
+    revision: Revision = None,
     idempotency_key: Key = None,
     as_json: AsJson = False,
 ) -> None:
@@ -82,6 +84,7 @@ def pause_job(
     by: Annotated[str | None, typer.Option(help="Who pauses it.")] = None,
     until: Annotated[str | None, typer.Option(help="Then it resumes by itself.")] = None,
     catch_up: CatchUp = None,
+    revision: Revision = None,
     idempotency_key: Key = None,
     as_json: AsJson = False,
 ) -> None:
@@ -90,17 +93,29 @@ def pause_job(
 
     with open_client() as client:
         found = client.jobs.pause(
-            job, reason=reason, by=by, until=until, catch_up=catch_up, idempotency_key=idempotency_key
+            job,
+            reason=reason,
+            by=by,
+            until=until,
+            catch_up=catch_up,
+            if_match=revision,
+            idempotency_key=idempotency_key,
         )
     _show(found, f"paused {found.job_id} ({found.name})" + (f" until {until}" if until else ""), as_json=as_json)
 
 
-def resume_job(job: JobId, catch_up: CatchUp = None, idempotency_key: Key = None, as_json: AsJson = False) -> None:
+def resume_job(
+    job: JobId,
+    catch_up: CatchUp = None,
+    revision: Revision = None,
+    idempotency_key: Key = None,
+    as_json: AsJson = False,
+) -> None:
     """Let a paused job fire again."""
     from api.cli_client import open_client
 
     with open_client() as client:
-        found = client.jobs.resume(job, catch_up=catch_up, idempotency_key=idempotency_key)
+        found = client.jobs.resume(job, catch_up=catch_up, if_match=revision, idempotency_key=idempotency_key)
     _show(found, f"{found.job_id} ({found.name}) is {found.state}; next run: {_next_run(found)}", as_json=as_json)
 
 

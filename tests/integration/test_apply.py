@@ -165,6 +165,23 @@ async def test_files_are_applied_where_an_installation_insists_on_if_match(api_s
             assert (await asyncio.to_thread(run, *command, url=url)).stdout.endswith(done)
 
 
+async def test_a_job_is_steered_by_command_where_an_installation_insists_on_if_match(api_stack: ApiStack) -> None:
+    """By the revision that was seen; whoever names none is told how, and nothing is done."""
+    job_id, address = unique("steered"), api_stack.server.options.address
+    async with serving(database_url=api_stack.database_url, temporal_address=address, require_if_match=True) as api:
+        url = f"http://{api.base_url.netloc.decode()}"
+
+        async def call(*command: str, expect: int = 0) -> Any:
+            return await asyncio.to_thread(run, *command, url=url, expect=expect)
+
+        await call("jobs", "create", "noop", "@daily", "--job-id", job_id)
+        for command, state in (("pause", "paused"), ("resume", "active"), ("delete", "deleted")):
+            assert "give --revision" in (await call("jobs", command, job_id, expect=2)).stderr
+            await call("jobs", command, job_id, "--revision", "2", expect=1)
+            await call("jobs", command, job_id, "--revision", "1")
+            assert json.loads((await call("jobs", "show", job_id, "--json")).stdout)["state"] == state
+
+
 def test_what_is_wrong_is_told_before_anything_is_done(api_stack: ApiStack, tmp_path: Path) -> None:
     """Two files, each with an error and a good job: neither is registered, and the exit code says that it is the input."""
     url, good = api_stack.api.url, unique("as-code")
