@@ -55,9 +55,11 @@ class SystemResolver:
         Raises ``ResolverBusy`` where every thread is taken.
         """
         look_up = self._begun.get(host) or self._begin(host, port)
+        answer = asyncio.wrap_future(look_up)
+        # A failure that comes when nobody waits any more is nobody's.
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         # Shielded: whoever gives up must not take the answer from others who wait for it.
-        found = await asyncio.shield(asyncio.wrap_future(look_up))
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(await asyncio.shield(answer)))
 
     def _begin(self, host: str, port: int) -> Future[list[str]]:
         if len(self._begun) >= self._threads:

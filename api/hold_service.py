@@ -165,7 +165,13 @@ class HoldService:
             async with free:
                 return await self._describe(stored)
 
-        return await asyncio.gather(*map(describe, holds))
+        described = [asyncio.create_task(describe(stored)) for stored in holds]
+        try:
+            return await asyncio.gather(*described)
+        finally:
+            # Those that are left when one has failed.
+            for each in described:
+                each.cancel()
 
     async def _describe(self, stored: StoredHold) -> HoldAnswer:
         return describe_hold(stored, await self._store.find_spread(stored), now=datetime.now(UTC))

@@ -13,6 +13,7 @@ from workflows.dispatch import backfilled_run, next_attempt
 from workflows.hold import is_held, release_time
 from workflows.job import EarlierDefinition, FirePlan, JobDefinition, JobState, Lifecycle
 from workflows.job_state import find_run
+from workflows.logic import has_fifth_rules
 from workflows.run import RunKind
 from workflows.turn import Turn
 from workflows.value import Value
@@ -100,13 +101,13 @@ def _has_run(state: JobState, nominal: datetime) -> bool:
 def _is_undecided(state: JobState, nominal: datetime) -> bool:
     """Say whether the job itself cannot tell yet what becomes of a fire: its planner does not answer."""
     plan = state.plan
-    has_plan = plan is not None and plan.complete and (plan.exhausted or _reaches(plan, nominal))
+    has_plan = plan is not None and plan.complete and (not has_fifth_rules(state) or _reaches(plan, nominal))
     is_own = state.lifecycle is Lifecycle.ACTIVE and nominal > state.high_water
     return is_own and not has_plan and not _falls_into_hold(state, nominal)
 
 
 def _reaches(plan: FirePlan, nominal: datetime) -> bool:
-    return bool(plan.upcoming) and nominal <= plan.upcoming[-1].nominal
+    return plan.exhausted or (bool(plan.upcoming) and nominal <= plan.upcoming[-1].nominal)
 
 
 def _falls_into_hold(state: JobState, nominal: datetime) -> bool:

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from workflows.command import ChangeCommand, TriggerCommand
 from workflows.dispatch import manual_run
+from workflows.error import InvalidSchedule
 from workflows.hold import is_caught_up, is_firing, is_held, standstill
 from workflows.job import (
     CarriedFire,
@@ -225,6 +226,18 @@ def refuse_trigger(state: JobState, command: TriggerCommand) -> str:
     return ""
 
 
+def refuse_by_this_worker(state: JobState, command: TriggerCommand, *, now: datetime) -> str:
+    """Say why this worker cannot make the run of a trigger: its key needs a zone that only others know. Empty when it can.
+
+    For validators alone, which leave nothing in a history: another worker that reads it knows other zones.
+    """
+    try:
+        manual_run(state, request_id=command.request_id, override=None, now=now)
+    except InvalidSchedule as error:
+        return str(error)
+    return ""
+
+
 def may_take_payload(state: JobState, command: TriggerCommand, *, queued: tuple[TriggerCommand, ...]) -> bool:
     """Say whether there is room for the payload of a trigger, those of ``queued`` being about to be taken. One always fits."""
     if command.override is None:
@@ -244,12 +257,10 @@ def trigger_job(
 
 
 def _go_on(state: JobState, *, at: datetime, catch_up: PausedFires, now: datetime) -> JobState:
-    """Let a job that stood still go on from ``at``, and plan anew. What was put aside and has passed is entered, or else
-    missed, as what the planner will find."""
+    """Let a job that stood still go on from ``at``: enter what was put aside and has passed, and plan anew."""
     still = standstill(state)
     assert still is not None
-    is_caught_up_too = catch_up is PausedFires.APPLY and has_fifth_rules(state)
-    passed = () if is_caught_up_too else tuple(each for each in state.carried if each.fire.target <= at)
+    passed = tuple(carried for carried in state.carried if carried.fire.target <= at)
     for each in passed:
         nominal = each.fire.nominal
         entry = LedgerEntry(first=nominal, last=nominal, outcome=still.outcome, reason=still.reason)

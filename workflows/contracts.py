@@ -15,6 +15,7 @@ LOGIC_VERSION: Final = 5
 2: no timer shortly before that of a fire; pauses of an absent mirror differ from job to job (``workflows/logic.py``).
 3: plans that have grown old are asked for again between fires, and only where something could have changed.
 4: a job that was told several things waits a moment for more before its long sleep.
+5: a job asks once more before it is deleted, and waits for a planner that does not answer; fires put aside are missed together.
 """
 
 SCHEDULER_TASK_QUEUE: Final = "horarium-scheduler"

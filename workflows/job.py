@@ -262,7 +262,7 @@ class FirePlan(Value):
     """False where ``missed`` goes on after its ``through``: the planner is asked again with it."""
 
     stalled: bool = False
-    """Asked for as ``PlanRequest.stalled``."""
+    """Nobody was there for the fires that are due: the rest of an answer that is not complete is asked for alike."""
 
     upcoming: tuple[Fire, ...] = ()
     """The next wanted fires after the missed ones, in order."""

@@ -28,6 +28,7 @@ with workflow.unsafe.imports_passed_through():
         must_settle_held,
         next_end,
         pause_job,
+        refuse_by_this_worker,
         resume_job,
         trigger_job,
     )
@@ -48,7 +49,6 @@ with workflow.unsafe.imports_passed_through():
         TriggerCommand,
     )
     from workflows.command_answer import (
-        Refusal,
         Remembered,
         answer_command,
         answer_key,
@@ -77,7 +77,6 @@ with workflow.unsafe.imports_passed_through():
         UPDATE_SHOW,
         UPDATE_TRIGGER,
     )
-    from workflows.error import InvalidSchedule
     from workflows.hold import standstill, with_choice, with_hold, without_hold
     from workflows.job import (
         Answer,
@@ -285,6 +284,8 @@ class JobWorkflow:
         if self._find_answer(command) is None and not may_take_payload(self._state, command, queued=queued):
             raise ApplicationError("Payloads of earlier triggers of this job wait already.", type=BUSY)
         self._check(command)
+        if reason := refuse_by_this_worker(self._state, command, now=workflow.now()):
+            raise ApplicationError(reason, type=INVALID_SCHEDULE, non_retryable=True)
 
     @workflow.update(name=UPDATE_CANCEL_RUN)
     async def cancel_run(self, command: CancelCommand) -> MirrorBatch:
@@ -476,12 +477,8 @@ class JobWorkflow:
                     if not await self._hold(without_hold(self._state.holds, command.hold_id), now=now):
                         return False
                 case TriggerCommand():
-                    try:
-                        turn, triggered = trigger_job(self._state, command, now=now, detach=self._is_long())
-                    except InvalidSchedule as error:  # a zone that this worker does not know
-                        refusal = Refusal(reason=str(error), type=INVALID_SCHEDULE)
-                    else:
-                        self._carry_out(turn)
+                    turn, triggered = trigger_job(self._state, command, now=now, detach=self._is_long())
+                    self._carry_out(turn)
                 case CancelCommand():
                     state, cancel = cancel_run(
                         self._state, command.run_id, now=now, reason=command.reason or "cancelled on request"

@@ -5,7 +5,7 @@ Pure. Before a job changes, everything that is nominal up to that moment is deci
 
 from datetime import datetime, timedelta
 
-from workflows.hold import is_firing, standstill
+from workflows.hold import is_firing
 from workflows.job import JobState, LedgerEntry, Lifecycle
 from workflows.job_state import with_entries
 from workflows.outbox import with_ledger, with_run
@@ -61,12 +61,9 @@ def delete_job(state: JobState, *, now: datetime, cancel_active: bool) -> Turn:
         state = settle_passed(state, now=now)
     planned = state.plan.upcoming if state.plan and is_firing(state) else ()
     due = [(fire, state.revision) for fire in planned if fire.nominal <= now]
-    still = standstill(state)
     for fire, revision in [*((each.fire, each.revision) for each in state.carried), *due]:
-        nominal, outcome, reason = fire.nominal, Outcome.CANCELLED, "the job was deleted"
-        if still is not None and fire.target <= now:
-            outcome, reason = still.outcome, still.reason
-        entry = LedgerEntry(first=nominal, last=nominal, outcome=outcome, reason=reason)
+        nominal = fire.nominal
+        entry = LedgerEntry(first=nominal, last=nominal, outcome=Outcome.CANCELLED, reason="the job was deleted")
         state = with_entries(state, (entry,), now=now, revision=revision)
     for run in (*state.waiting, *state.catch_up):
         state = with_run(state, end_before_start(run, Outcome.CANCELLED, now=now, reason="the job was deleted"))

@@ -37,9 +37,9 @@ def has_fourth_rules(state: JobState) -> bool:
 def has_fifth_rules(state: JobState) -> bool:
     """Say whether the workflow run that holds a state was begun under the fifth logic version, or a later one.
 
-    Under those before, a fire that was carried into a pause or hold was entered in the ledger at its target time, whatever was
-    to be caught up afterwards, and several that were missed were decided one by one. A run that waited for another by its own
-    overlap policy waited for all later ones of an ``allow`` job as well. And a job whose planner did not answer was deleted
-    without asking once more what had passed.
+    Under those before, carried fires that were missed were decided one by one, and one that no pause let be decided kept its
+    job awake. A run that waited for another by its own overlap policy waited for all later ones of an ``allow`` job as well. A
+    job without alert rules kept what it had expected. And while the planner did not answer, a job was deleted without asking
+    once more what had passed, ran fires of backfills that it would catch up itself, and put aside fires whose number was told.
     """
     return state.logic >= 5

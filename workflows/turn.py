@@ -192,12 +192,7 @@ class _OpenTurn:
         )
 
     def fire_carried(self) -> None:
-        """Decide the fires that were carried over a change or a resume, and whose target has come.
-
-        Those that fall into a pause or hold wait for its end, which says what becomes of them.
-        """
-        if has_fifth_rules(self.state) and standstill(self.state) is not None:
-            return
+        """Decide the fires that were carried over a change or a resume, and whose target has come."""
         for group in self._due_of_carried():
             left = tuple(each for each in self.state.carried if each not in group)
             self.state = self.state.model_copy(update={"carried": left})
@@ -205,16 +200,14 @@ class _OpenTurn:
 
     def _due_of_carried(self) -> list[tuple[CarriedFire, ...]]:
         """List the carried fires whose target has come: missed ones together that belong to one revision, each other alone."""
-        due = [each for each in self.state.carried if each.fire.target <= self._now and self._is_decidable(each)]
+        due = [each for each in self.state.carried if each.fire.target <= self._now and is_decidable(self.state, each)]
         if not has_fifth_rules(self.state):
             return [(each,) for each in due]
         groups = groupby(due, key=lambda each: (each.revision, None if self._is_missed(each) else each.fire.nominal))
         return [tuple(group) for _, group in groups]
 
     def _is_missed(self, carried: CarriedFire) -> bool:
-        target, until = carried.fire.target, self.state.missed_until
-        is_put_off = has_fifth_rules(self.state) and until is not None and target <= until
-        return is_put_off or target + carried.grace < self._now
+        return carried.fire.target + carried.grace < self._now
 
     def carry_nominal(self) -> None:
         """Put aside what the plan has between nominal and target time."""
@@ -306,16 +299,20 @@ class _OpenTurn:
             if is_past_deadline(definition_of(self.state, run), run, now=self._now):
                 self._take_out_waiting(run)
                 self._end_unstarted(run, Outcome.MISSED, reason="could not start within max_delay_seconds")
-            elif any(self._is_in_the_way(other, run) for other in self.state.active):
+            elif self._is_held_back(run):
                 return
             else:
                 self._take_out_waiting(run)
                 self._dispatch(run)
 
-    def _is_in_the_way(self, other: Run, run: Run) -> bool:
-        """Say whether a run that waits must wait for another: where runs may overlap, not for one that came later."""
-        may_pass = self.state.definition.overlap is OverlapPolicy.ALLOW and has_fifth_rules(self.state)
-        return is_blocking(other) and not (may_pass and other.created_at > run.created_at)
+    def _is_held_back(self, run: Run) -> bool:
+        """Say whether a run that waits must go on waiting: where runs may overlap, not for one that came later."""
+        definition = self.state.definition
+        blocking = [other for other in self.state.active if is_blocking(other)]
+        if definition.overlap is not OverlapPolicy.ALLOW or not has_fifth_rules(self.state):
+            return bool(blocking)
+        is_full = len(blocking) >= definition.max_concurrent
+        return is_full or any(other.created_at <= run.created_at for other in blocking)
 
     def start_catch_up(self) -> None:
         """Start the oldest of the missed fires, if the lane and the rate allow it."""
@@ -377,12 +374,6 @@ class _OpenTurn:
             plan = plan.model_copy(update=passed)
         self.state = self.state.model_copy(update={"plan": plan, "high_water": moment, "before_skip": None})
 
-    def _is_decidable(self, carried: CarriedFire) -> bool:
-        """Say whether it is certain if the job fires at the target time: a pause or hold that is over may not have ended yet."""
-        pause = self.state.pause
-        ends = (None if pause is None else pause.until, release_time(self.state.holds))
-        return all(end is None or carried.fire.target <= end for end in ends)
-
     def _decide_carried(self, carried: tuple[CarriedFire, ...]) -> None:
         """Decide one carried fire, or several of one revision that were missed."""
         fires, revision = tuple(each.fire for each in carried), carried[0].revision
@@ -410,7 +401,10 @@ class _OpenTurn:
         self.state = with_entries(self.state, decision.ledger, now=self._now, revision=revision)
         self._bound_catch_up(coming=len(decision.run))
         for each in decision.run:
-            self._queue_catch_up(each, stands_for=decision.stands_for, revision=revision)
+            if is_used_up(self.state) and has_fifth_rules(self.state):
+                self._enter((each,), Outcome.DROPPED, reason="max_runs is reached", revision=revision)
+            else:
+                self._queue_catch_up(each, stands_for=decision.stands_for, revision=revision)
 
     def _decide_live(self, fire: Fire, *, revision: int | None = None) -> None:
         decision = decide_overlap(self.state.definition, active=self.state.active, waiting=self.state.waiting)
@@ -543,6 +537,12 @@ class _OpenTurn:
 def is_beyond(plan: FirePlan, fire: Fire) -> bool:
     """Say whether a fire comes after excluded ones that the plan does not tell."""
     return plan.ask_again_at is not None and fire.target > plan.ask_again_at
+
+
+def is_decidable(state: JobState, carried: CarriedFire) -> bool:
+    """Say whether it is certain if the job fires at the target time: a pause or hold that is over may not have ended yet."""
+    ends = (None if state.pause is None else state.pause.until, release_time(state.holds))
+    return all(end is None or carried.fire.target <= end for end in ends)
 
 
 def next_decidable(state: JobState) -> Fire | None:

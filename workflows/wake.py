@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from workflows.alert import next_unmet
-from workflows.hold import is_firing, is_held, release_time, standstill
+from workflows.hold import is_firing, is_held, release_time
 from workflows.job import CatchUpPolicy, FirePlan, JobState, Lifecycle, OverlapPolicy, PlanRequest, Tuning
 from workflows.job_state import definition_of, with_entries
 from workflows.logic import has_fifth_rules, has_fourth_rules, has_second_rules, has_third_rules
@@ -17,7 +17,7 @@ from workflows.resilience import ENGINE_FLOOR, QUIET
 from workflows.run import Run
 from workflows.schedule import Fire
 from workflows.spread import share_of
-from workflows.turn import first_in_lane, is_beyond, next_in_lane, waiting_now
+from workflows.turn import first_in_lane, is_beyond, is_decidable, next_in_lane, waiting_now
 
 EVERY_FIRE_FOR = timedelta(seconds=8)
 """So long after its dispatch, a run that blocks others lets the job wake up for each of their fires."""
@@ -135,9 +135,12 @@ def with_plan(state: JobState, plan: FirePlan) -> JobState:
 def next_wake(state: JobState, *, now: datetime) -> datetime | None:
     """Say when something is due next; ``None`` when only a command or a result can move the job."""
     times: list[datetime] = []
-    # Those that fall into a pause or hold are decided when it ends.
-    is_put_off = has_fifth_rules(state) and standstill(state) is not None
-    fires = [] if is_put_off else [carried.fire.target for carried in state.carried]
+    # One that has come and is not decided waits for the planner, without which a pause does not end.
+    fires = [
+        carried.fire.target
+        for carried in state.carried
+        if carried.fire.target > now or is_decidable(state, carried) or not has_fifth_rules(state)
+    ]
     if is_firing(state) and state.plan is not None and not is_used_up(state):
         times += _times_of_plan(state, state.plan, now=now)
         fires += _times_of_fires(state, state.plan, now=now)
@@ -227,13 +230,10 @@ def _times_of_plan(state: JobState, plan: FirePlan, *, now: datetime) -> list[da
 
 
 def _times_of_fires(state: JobState, plan: FirePlan, *, now: datetime) -> list[datetime]:
-    # One that is missed is left to `needs_plan` too, and one that has come but is for another plan to decide.
-    live = [
-        fire
-        for fire in plan.upcoming[:1]
-        if fire.target + plan.grace >= now and (fire.target > now or not is_beyond(plan, fire))
-    ]
-    return [_next_decision(fire, plan, blocker=_lasting_blocker(state), now=now) for fire in live]
+    # One that is missed is left to `needs_plan` too, and what only another plan can decide.
+    live = [fire for fire in plan.upcoming[:1] if fire.target + plan.grace >= now]
+    decisions = [(fire, _next_decision(fire, plan, blocker=_lasting_blocker(state), now=now)) for fire in live]
+    return [at for fire, at in decisions if at > now or not is_beyond(plan, fire)]
 
 
 def _place_in_lane(state: JobState, *, now: datetime) -> datetime | None:

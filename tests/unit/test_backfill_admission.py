@@ -234,11 +234,16 @@ def _success(run: Run, now: datetime) -> Run:
     return done.model_copy(update={"status": RunStatus.SUCCESS, "outcome": Outcome.RAN, "finished_at": now})
 
 
-def test_a_fire_beyond_an_old_plan_is_the_jobs_own_to_decide_first() -> None:
-    """The planner does not answer, and will find that it was missed."""
+@pytest.mark.parametrize("logic", [4, 5])
+def test_a_fire_beyond_an_old_plan_is_the_jobs_own_to_decide_first(logic: int) -> None:
+    """The planner does not answer, and will find that it was missed. Runs of the fourth version go on to start it."""
     driver = drive(missed_window="RUN_ALL")
+    driver.state = driver.state.model_copy(update={"logic": logic})
     driver.now = at(3_605)
     driver._carry_out(decide_due(driver.state, now=driver.now))
+    if logic == 4:
+        assert admit(driver, 1_800, 2_400).started == fires(1_800, 2_400)
+        return
     assert admit(driver, 1_800, 2_400).started == ()
     driver.wake()
     assert admit(driver, 1_800, 2_400).skipped == (at(1_800), at(2_400))

@@ -5,15 +5,18 @@ from datetime import timedelta
 import pytest
 
 from tests.unit.job_driver import Grid, JobDriver, at, every, run_id
-from workflows.change import change_job, may_take_payload, must_settle, settle_unknown
+from workflows.change import change_job, may_take_payload, must_settle, refuse_by_this_worker, settle_unknown
 from workflows.command import ChangeCommand, TriggerCommand
-from workflows.job import JobDefinition, Lifecycle, PausedFires, TriggerOutcome
+from workflows.job import JobDefinition, JobState, Lifecycle, PausedFires, TriggerOutcome
 from workflows.job_state import EARLIER_LIMIT, definition_of
 from workflows.outbox import job_record
+from workflows.resilience import AttemptEnd
 from workflows.run import AttemptStatus, Failure, Outcome, PayloadOverride, RunKind, RunStatus
 from workflows.schedule import OneOffRule, Schedule
-from workflows.turn import decide_due
+from workflows.settlement import settle_attempt
+from workflows.turn import decide_due, take_turn
 from workflows.visibility import next_fire
+from workflows.wake import next_wake
 
 SECOND = timedelta(seconds=1)
 
@@ -495,26 +498,6 @@ class TestCancel:
         assert row.status is RunStatus.SUCCESS
 
 
-@pytest.mark.parametrize("missed_window", ["RUN_ONCE", "RUN_ALL", "SKIP"])
-@pytest.mark.parametrize("is_changed", [False, True])
-def test_a_fire_between_nominal_and_target_is_caught_up_after_a_pause_whether_the_job_was_changed_or_not(
-    missed_window: str, is_changed: bool
-) -> None:
-    """It is nominal before the pause and due within it: missed, as what lies in the pause whole."""
-    driver = jittered(missed_window=missed_window)
-    driver.go_to(at(60))
-    if is_changed:
-        driver.change(driver.definition.model_copy(update={"description": "another"}))
-    driver.pause(until=at(100 + 30), catch_up=PausedFires.APPLY)
-    driver.go_to(at(100))
-    driver.resume(catch_up=PausedFires.APPLY)
-    caught_up = [run for run in driver.dispatched if run.scheduled_at == at(60)]
-    if missed_window == "SKIP":
-        assert driver.outcomes()[60] is Outcome.MISSED
-    else:
-        assert [run.kind for run in caught_up] == [RunKind.CATCH_UP]
-
-
 def test_fires_put_aside_that_were_missed_together_are_caught_up_together() -> None:
     """The planner did not answer when the job was changed, ten hours late."""
     driver = drive(3_600)
@@ -548,3 +531,58 @@ def test_a_trigger_that_waits_is_not_overtaken_for_ever_where_runs_may_overlap()
     driver.end(run_id(60))
     assert driver.state.waiting == ()
     assert triggered.run_id in driver.out
+
+
+def test_runs_that_may_overlap_stay_within_their_bound_when_one_has_waited() -> None:
+    """A fire has taken the place of the run that it waited for."""
+    driver = drive(60, overlap="allow", max_concurrent=2)
+    driver.go_to(at(60))
+    triggered = driver.trigger("now", overlap="buffer_one")
+    driver.go_to(at(120))
+    driver.now = at(180)
+    first = driver.out.pop(run_id(60))
+    driver.state = settle_attempt(
+        driver.state, AttemptEnd(run_id=first.run_id, status=AttemptStatus.SUCCESS), now=driver.now, draw=0.5
+    )
+    driver._carry_out(decide_due(driver.state, now=driver.now))
+    driver.wake()
+    assert len(driver.live()) == 2
+    driver.end(run_id(120))
+    assert triggered.run_id in driver.out
+
+
+def test_fires_put_aside_beyond_max_runs_are_told() -> None:
+    """Four were missed together, and two may still run."""
+    driver = drive(3_600, missed_window="RUN_ALL", max_missed=10, schedule=every(3_600, max_runs=2))
+    driver.now = at(4 * 3_600 + 1_200)
+    driver._carry_out(decide_due(driver.state, now=driver.now))
+    command = ChangeCommand(definition=driver.definition.model_copy(update={"description": "another"}))
+    driver.state = change_job(driver.state, command, now=driver.now)
+    driver.grids[2] = driver.grids[1]
+    assert len(driver.state.carried) == 4
+    driver.wake()
+    told = [outcome for second, outcome in driver.outcomes().items() if outcome is Outcome.DROPPED]
+    assert (len(driver.held()), len(told)) == (2, 2)
+
+
+def test_a_fire_that_no_pause_lets_be_decided_keeps_nobody_awake() -> None:
+    """The pause is over, but cannot be ended while the planner does not answer."""
+    driver = drive(3_600, schedule=every(3_600, jitter_window_seconds=600.0))
+    driver.go_to(at(3_605))
+    driver.change(driver.definition.model_copy(update={"description": "another"}))
+    driver.pause(until=at(3_700))
+    [carried] = driver.state.carried
+    assert carried.fire.target > at(3_700)
+    driver.now = carried.fire.target + SECOND
+    turn = take_turn(driver.state, now=driver.now)
+    wake = next_wake(turn.state, now=driver.now)
+    assert wake is None or wake > driver.now
+
+
+def test_a_trigger_whose_key_needs_a_zone_that_this_worker_does_not_know_is_refused_by_it() -> None:
+    """Another worker may know it, so that nothing of this is recorded."""
+    schedule = every(60).model_copy(update={"timezone": "Mars/Olympus"})
+    state = JobState(job_id="j", definition=JobDefinition(schedule=schedule))
+    assert "Mars/Olympus" in refuse_by_this_worker(state, TriggerCommand(key="k", request_id="r"), now=at(0))
+    known = state.model_copy(update={"definition": JobDefinition(schedule=every(60))})
+    assert refuse_by_this_worker(known, TriggerCommand(key="k", request_id="r"), now=at(0)) == ""

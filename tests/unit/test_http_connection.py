@@ -1,6 +1,7 @@
 """Names are looked up without one that hangs standing in the way of others."""
 
 import asyncio
+import gc
 import socket
 import threading
 from collections.abc import Iterator
@@ -69,6 +70,20 @@ async def test_whoever_waits_for_the_same_name_outlives_whoever_gives_up(system:
     assert await waiting == [ADDRESS]
     assert await resolver.resolve("slow.example", 80) == [ADDRESS]
     assert system.asked == ["slow.example"] * 2
+
+
+async def test_an_answer_that_nobody_waits_for_any_more_is_nobodys_trouble(system: System) -> None:
+    """The name server fails after all attempts have given up."""
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+    resolver = SystemResolver(threads=1)
+    await give_up(resolver, "dead.example")
+    system.go_on.set()
+    with pytest.raises(OSError, match="no answer"):
+        await resolver.resolve("dead.example", 80)
+    await asyncio.sleep(0.05)
+    gc.collect()
+    assert told == []
 
 
 async def test_where_all_threads_hang_it_says_so_at_once(system: System) -> None:

@@ -67,7 +67,7 @@ def definitions(draw: st.DrawFn, grid: Grid) -> JobDefinition:
         not_in_minutes=minutes,
         end_at=grid.end_at,
         max_runs=draw(st.sampled_from([None, None, 3])),
-        jitter_window_seconds=draw(st.sampled_from([0.0, 1.5])),
+        jitter_window_seconds=draw(st.sampled_from([0.0, 1.5, 50.0])),
     )
     catch_up = draw(st.sampled_from(CatchUpPolicy))
     return JobDefinition(
