@@ -221,9 +221,10 @@ class ChangeService:
         command = ChangeCommand(key=key, definition=before.definition, expected=precondition.revision)
         try:
             done = await self._control.change(command, tenant=before.tenant, job_id=before.job_id)
-        except JobIsGone:
+        except JobIsGone as error:
+            # Nobody knows any more what made the revision that is there.
             precondition.check(before)
-            return
+            raise Unavailable("the workflow of this job is just ending") from error
         is_followed = done.revision < before.revision
         is_same = is_followed or is_same_definition(before.definition, request.definition)
         if not is_same or done.revision not in (precondition.revision, precondition.revision + 1):

@@ -25,7 +25,7 @@ from api.target_body import (
     define_target,
     doubtful_target_settings,
 )
-from workflows.classification import KIND_NAMES, names_an_error
+from workflows.classification import FailureKind, names_an_error
 from workflows.error import InvalidSchedule
 from workflows.idempotency_key import DEFAULT_TEMPLATE, InvalidTemplate, check_template, is_constant
 from workflows.job import Backoff, CatchUpPolicy, Isolation, JobDefinition, OverlapPolicy, RetryPolicy
@@ -306,7 +306,7 @@ def _needless_settings(body: JobBody, schedule: Schedule) -> Iterator[str]:
     for field, names in (("retry_on", body.retry_on), ("no_retry_on", body.no_retry_on)):
         for name in names:
             if not names_an_error(name):
-                kinds = ", ".join(KIND_NAMES)
+                kinds = ", ".join(FailureKind)
                 yield f"{field}: {name!r} is no kind of failure ({kinds}), and the names of errors are compared by case"
     yield from doubtful_target_settings(body.target, has_payload=body.payload is not None)
     if is_constant(body.idempotency_key_template):

@@ -13,7 +13,7 @@ from workflows.run import Failure
 
 
 class FailureKind(StrEnum):
-    """Kinds of failures. The values of the first four may stand in ``retry_on`` and ``no_retry_on``."""
+    """Kinds of failures, whose values may stand in ``retry_on`` and ``no_retry_on``."""
 
     TIMEOUT = "timeout"
     """No answer in time, from the job's code or from what it called."""
@@ -32,8 +32,6 @@ class FailureKind(StrEnum):
     OTHER = "other"
     """An error of the job's own code."""
 
-
-KIND_NAMES: Final = (FailureKind.TIMEOUT, FailureKind.SERVER, FailureKind.CONNECT, FailureKind.LOST)
 
 TIMEOUT_TYPES: Final = frozenset({"timeout", "Timeout", "TimeoutError", "ReadTimeout", "WriteTimeout", "PoolTimeout"})
 CONNECT_TYPES: Final = frozenset(
