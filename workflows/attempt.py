@@ -203,15 +203,13 @@ def job_run(order: AttemptOrder, *, payload: JsonValue) -> JobRun[JsonValue]:
 
 def queue_timeout(definition: JobDefinition, run: Run, *, now: datetime) -> timedelta:
     """Say how long an attempt may wait for a worker: not beyond what bounds its start."""
-    bounds: list[timedelta] = []
+    ends = [now + definition.queue_timeout]
     if definition.deadline is not None:
-        bounds.append(definition.deadline)
+        ends.append(run.target_at + definition.deadline)
     # The deadline is for the actual start, which is when a worker takes it.
     if run.attempt == 1 and (start := start_deadline(definition, run)) is not None:
-        bounds.append(start - run.target_at)
-    if not bounds:
-        return definition.queue_timeout
-    return max(timedelta(seconds=1), min(definition.queue_timeout, run.target_at + min(bounds) - now))
+        ends.append(start)
+    return max(timedelta(seconds=1), min(ends) - now)
 
 
 def _cancellation_type(definition: JobDefinition) -> workflow.ActivityCancellationType:

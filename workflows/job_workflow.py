@@ -280,8 +280,10 @@ class JobWorkflow:
 
     @trigger.validator
     def _check_trigger(self, command: TriggerCommand) -> None:
+        if self._find_answer(command) is not None:
+            return
         queued = tuple(each for each in self._commands if isinstance(each, TriggerCommand))
-        if self._find_answer(command) is None and not may_take_payload(self._state, command, queued=queued):
+        if not may_take_payload(self._state, command, queued=queued):
             raise ApplicationError("Payloads of earlier triggers of this job wait already.", type=BUSY)
         self._check(command)
         if reason := refuse_by_this_worker(self._state, command, now=workflow.now()):

@@ -10,7 +10,7 @@ from tests.workflow.harness import QUICK, SLEEPY, count_kind, every, is_gapless,
 from tests.workflow.test_long_sleep import until_asleep
 from workflows.alert_rule import AlertKind, AlertRules
 from workflows.command import ChangeCommand, PauseCommand
-from workflows.contracts import REVISION_MISMATCH, UPDATE_CHANGE, UPDATE_PAUSE
+from workflows.contracts import INVALID_SCHEDULE, REVISION_MISMATCH, UPDATE_CHANGE, UPDATE_PAUSE
 from workflows.job import Isolation, JobRecord, Lifecycle, OverlapPolicy, Pause, PausedFires, TriggerOutcome
 from workflows.run import Outcome, PayloadOverride, RunKind, RunStatus
 
@@ -213,3 +213,14 @@ async def test_a_job_whose_alerts_are_taken_away_while_one_is_awaited_goes_on(te
         await asyncio.sleep(4)
         record = await asyncio.wait_for(harness.pause(job_id), 5)
         assert record.lifecycle is Lifecycle.PAUSED
+
+
+async def test_a_trigger_that_needs_a_zone_that_its_worker_does_not_know_is_refused(temporal_client: Client) -> None:
+    """Without a trace in the history: the job goes on to be told other things, here and where the zone is known."""
+    async with running(temporal_client) as harness:
+        elsewhere = every(3600).model_copy(update={"timezone": "Mars/Olympus"})
+        job_id = await harness.register(job(schedule=elsewhere))
+        assert await asyncio.wait_for(refusal_of(harness.trigger(job_id)), 10) == INVALID_SCHEDULE
+        [history] = await harness.histories(job_id)
+        assert count_kind([history], "workflow_execution_update_accepted") == 0
+        await asyncio.wait_for(harness.delete(job_id), 10)
